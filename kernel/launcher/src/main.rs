@@ -1,0 +1,2 @@
+//! The program `tpu-kernel`.
+fn main() {}

@@ -1,0 +1,1 @@
+"""PyTorch (TPU): a Jupyter kernel."""

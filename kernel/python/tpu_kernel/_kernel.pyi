@@ -1,0 +1,160 @@
+"""What the Rust half offers the Python half (crate `kernel/embed`).
+
+Message parts are JSON as `bytes` in UTF-8. Nothing here waits with the GIL held.
+"""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+@final
+class Parent:
+    """The request that caused a piece of output. Immutable, cheap to keep and to compare.
+
+    Kept in the context variable `PARENT` (module `tpu_kernel.parent`); streams, `publish`
+    and `input_request` look there when none is given, then at the cell that runs now,
+    then at the last one that ran.
+    """
+
+    @property
+    def header(self) -> bytes: ...
+    @property
+    def msg_id(self) -> str: ...
+    @property
+    def cell_id(self) -> str:
+        """`metadata.cellId` of the request, else `""`."""
+
+@final
+class Request:
+    """One request that Python answers, exactly once, with `reply`."""
+
+    @property
+    def msg_type(self) -> str: ...
+    @property
+    def channel(self) -> str:
+        """`"shell"` or `"control"`."""
+    @property
+    def parent(self) -> Parent: ...
+    @property
+    def content(self) -> bytes: ...
+    @property
+    def metadata(self) -> bytes: ...
+    @property
+    def buffers(self) -> list[bytes]: ...
+
+def start(connection_file: str) -> None:
+    """Read the connection file, bind the sockets, start the io thread, capture fd 1 and 2.
+
+    Does nothing when the launcher has already done it in this process.
+    Raises OSError or ValueError with one line that says what to do.
+    """
+
+def connection_file() -> str: ...
+def session_id() -> str: ...
+def ready(language_info: bytes, banner: str) -> None:
+    """Python is up: kernel_info replies carry the full `language_info` from now on."""
+
+# -- requests ------------------------------------------------------------------
+
+def main_fd() -> int:
+    """An eventfd: readable while `next_main` has something. For `loop.add_reader`."""
+
+def next_main() -> Request | None:
+    """The next execute_request or comm_* message for the main thread, else None.
+
+    Clears the eventfd when the queue is empty. Publishes `status: busy` for it and makes
+    its parent the running cell. After shutdown was asked for: returns None and
+    `stopping()` is True.
+    """
+
+def next_service(timeout: float) -> Request | None:
+    """Waits, GIL released, for a complete, inspect, is_complete, history, comm_info request.
+
+    None after `timeout` seconds. `msg_type == "exit"` asks the service thread to run the
+    `atexit` functions because the main thread does not come back; it needs no reply.
+    """
+
+def execute_input(request: Request, code: str, execution_count: int) -> None:
+    """Publish `execute_input`."""
+
+def reply(request: Request, content: bytes, metadata: bytes = b"{}", *, abort: bool = False) -> None:
+    """Send the reply (its type is the request's with `_request` made `_reply`), then, after
+    all output so far (fd 1 and 2 included), `status: idle`.
+
+    `abort=True` (an error with `stop_on_error`) answers every execute_request that waits
+    in the main queue with `aborted`, in order. comm_* messages have no reply: `finish`.
+    """
+
+def finish(request: Request) -> None:
+    """`status: idle` for a message that has no reply (comm_open, comm_msg, comm_close)."""
+
+def interrupted() -> bool:
+    """True once after an interrupt_request arrived while no cell was running. Resets."""
+
+def stopping() -> bool: ...
+def exit(code: int) -> None:
+    """Flush everything that can still be sent, then end the process (`_exit`)."""
+
+def request_exit() -> None:
+    """The user said `exit`: shut down once the running request is answered."""
+
+# -- output --------------------------------------------------------------------
+
+def publish(
+    msg_type: str,
+    content: bytes,
+    metadata: bytes = b"{}",
+    *,
+    parent: Parent | None = None,
+    buffers: Sequence[Any] | None = None,
+) -> None:
+    """Publish on iopub, after all output written so far. Buffers: anything with a buffer
+    interface, copied once."""
+
+def running() -> Parent | None:
+    """Parent of the cell that runs now on the main thread."""
+
+@final
+class Stream:
+    """The destination of `sys.stdout` or `sys.stderr`.
+
+    Writes are coalesced, appear within a millisecond when nothing is pending, keep the
+    order of stdout, stderr, fd 1/2 and displays, and go straight to the file descriptor in
+    a forked child. Waits, GIL released and interruptible, when 8 MiB are unsent.
+    """
+
+    def __init__(self, name: str, parent_getter: Any) -> None:
+        """`name` is `"stdout"` or `"stderr"`; `parent_getter()` returns Parent or None
+        (the bound `get` of the context variable)."""
+    def write(self, text: str) -> int: ...
+    def write_bytes(self, data: Any) -> int:
+        """Bytes in UTF-8 (what is not becomes U+FFFD); an incomplete sequence at the end
+        waits for its rest."""
+    def flush(self) -> None: ...
+    def fileno(self) -> int:
+        """The file descriptor (1 or 2), which is captured."""
+
+def original_fd(fd: int) -> int:
+    """A duplicate of what fd 1 or 2 was before capture (the server's log)."""
+
+def input_request(prompt: str, password: bool, parent: Parent | None = None) -> str:
+    """Ask the front end that sent the parent request on stdin and wait (GIL released,
+    KeyboardInterrupt honoured). A late answer to an earlier question is dropped.
+    Raises StdinNotImplementedError's base RuntimeError when the request has
+    `allow_stdin: false`."""
+
+# -- the TPU session (tpu-core) --------------------------------------------------
+
+def tpu_attach(library: str) -> bool:
+    """Load the tpu-core library (the same file TorchTPU loads). False when it cannot be."""
+
+def tpu_snapshot() -> dict[str, Any] | None:
+    """Counters of the session, or None while no device exists. Keys: see tpu_core::Snapshot."""
+
+def tpu_events(cursor: int) -> tuple[int, list[dict[str, Any]]]:
+    """Events since `cursor` (compile, cache hit, execute, transfer, error) and the next cursor."""
+
+def tpu_set_cell(cell_id: str) -> None:
+    """Stamp following device events with this cell."""
+
+def tpu_drain(timeout: float) -> bool:
+    """Wait, GIL released and interruptible, until what was queued on the device has ended."""

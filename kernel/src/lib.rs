@@ -1,0 +1,1 @@
+//! Jupyter transport, wire and session.

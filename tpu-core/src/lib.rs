@@ -1,0 +1,1 @@
+//! TPU runtime session.
