@@ -1,0 +1,127 @@
+# PyTorch (TPU): what a person types. `make` alone lists it.
+#
+# PYTHON    the interpreter to build the environment from (default: python3)
+# LAB_ARGS  further arguments for JupyterLab, e.g. LAB_ARGS="--port 9000"
+
+PYTHON ?= python3
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := build/stamps
+LESSON := notebooks/01-first-steps.ipynb
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(BIN)/uv)
+
+# Uncompiled, IPython and torch are parsed anew at each start of a kernel.
+unexport PYTHONDONTWRITEBYTECODE
+# The extension module takes Python's symbols from whatever process loads it.
+export PYO3_BUILD_EXTENSION_MODULE := 1
+export UV_HTTP_TIMEOUT ?= 300
+
+RUST := Cargo.toml Cargo.lock $(shell find kernel tpu-core -name '*.rs' -o -name 'Cargo.toml' -o -name 'locate.py')
+PYTHON_HALF := $(shell find kernel/python -name '*.py' -o -name '*.pyi' -o -name '*.pth')
+KERNELSPEC := $(shell find kernelspec -type f)
+
+.PHONY: help setup lab demo test bench fuzz lint lock clean prerequisites wheel
+help:
+	@printf '%s\n' \
+	  'make setup   build everything and install it into .venv' \
+	  'make lab     JupyterLab on the first lesson' \
+	  'make demo    the first lesson in this terminal' \
+	  'make test    format, lints, Rust, Python and browser tests' \
+	  'make bench   compare with ipykernel' \
+	  'make fuzz    20,000 broken connections' \
+	  'make lint    format and lints only' \
+	  'make wheel   the wheel alone, in dist/' \
+	  'make lock    choose new exact versions of the Python packages' \
+	  'make clean   remove what was built, .venv included'
+
+# -- setup ---------------------------------------------------------------------
+
+setup: $(VENV)/installed
+
+prerequisites:
+	@requirements/prerequisites "$(PYTHON)"
+
+# Changes only when the interpreter does.
+$(STAMPS)/python: prerequisites
+	@mkdir -p $(STAMPS)
+	@"$(PYTHON)" -c 'import sys; print(sys.executable, sys.version)' > $@.now
+	@cmp -s $@.now $@ && rm $@.now || mv $@.now $@
+
+$(VENV)/pyvenv.cfg: $(STAMPS)/python
+	@echo 'making $(VENV)'
+	@if uv --version >/dev/null 2>&1; then \
+	  uv venv -q --clear --python "$$("$(PYTHON)" -c 'import sys; print(sys.executable)')" $(VENV); \
+	else \
+	  "$(PYTHON)" -m venv --clear $(VENV) && \
+	  $(BIN)/python -m pip install -q --disable-pip-version-check "$$(grep -o '^uv==[0-9.]*' requirements/dev.txt)"; \
+	fi
+
+$(VENV)/packages: requirements/dev.txt $(VENV)/pyvenv.cfg
+	@echo 'installing the packages of requirements/dev.txt (the first time a few GB, for torch)'
+	@"$(UV)" pip sync -q --compile-bytecode --python $(BIN)/python requirements/dev.txt
+	@touch $@
+
+$(STAMPS)/rust: $(RUST) | prerequisites
+	cargo build --release --locked -p tpu-core -p tpu-kernel-launcher
+	@mkdir -p $(STAMPS) && touch $@
+
+# What the wheel holds besides the Python package and its extension module.
+WHEEL_DATA := build/wheel-data
+$(STAMPS)/wheel: $(STAMPS)/rust $(PYTHON_HALF) $(KERNELSPEC) pyproject.toml README.md $(VENV)/packages
+	@rm -rf $(WHEEL_DATA) dist
+	@mkdir -p $(WHEEL_DATA)/scripts $(WHEEL_DATA)/platlib/tpu_kernel/lib $(WHEEL_DATA)/data/share/jupyter/kernels/pytorch-tpu
+	@cp "$(TARGET)"/release/tpu-kernel $(WHEEL_DATA)/scripts/
+	@cp "$(TARGET)"/release/libtpu_core.so $(WHEEL_DATA)/platlib/tpu_kernel/lib/
+	@cp kernel/python/*.pth $(WHEEL_DATA)/platlib/
+	@cp $(KERNELSPEC) $(WHEEL_DATA)/data/share/jupyter/kernels/pytorch-tpu/
+	$(BIN)/python -m maturin build --release --interpreter $(BIN)/python --out dist
+	@touch $@
+wheel: $(STAMPS)/wheel
+
+$(VENV)/installed: $(STAMPS)/wheel
+	@"$(UV)" pip install -q --no-deps --reinstall --compile-bytecode --python $(BIN)/python dist/*.whl
+	@touch $@
+	@echo 'installed PyTorch (TPU) into $(VENV): `make lab` opens it, `make demo` shows it here'
+
+# -- use -----------------------------------------------------------------------
+
+lab: setup
+	$(BIN)/python -m jupyterlab $(LESSON) $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_ARGS)
+
+demo: setup
+	@$(BIN)/python notebooks/run.py $(LESSON)
+
+# -- check ---------------------------------------------------------------------
+
+test: setup tests/browser/node_modules
+	@tests/run lint rust python browser
+
+lint: setup
+	@tests/run lint
+
+tests/browser/node_modules: tests/browser/package-lock.json | prerequisites
+	@cd tests/browser && npm ci --no-audit --no-fund --silent
+	@touch $@
+
+fuzz:
+	TPU_KERNEL_FUZZ_CONNECTIONS=20000 cargo test --release --locked -p protocol-tests -- fuzz
+
+bench: setup
+	@tests/bench/run
+
+lock: $(VENV)/pyvenv.cfg
+	@for set in dev bench; do \
+	  "$(UV)" pip compile -q --upgrade --python $(BIN)/python --python-version 3.11 --python-platform x86_64-manylinux_2_34 \
+	    --no-header --annotation-style line --no-emit-index-url --no-emit-find-links \
+	    requirements/$$set.in -o requirements/$$set.txt; \
+	done
+
+clean:
+	rm -rf $(VENV) build dist target tests/browser/node_modules tests/browser/screenshots
