@@ -1,0 +1,193 @@
+"""Starts the shell with the configuration ipykernel would load, and runs the main loop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from typing import Any
+
+from IPython.core.application import BaseIPythonApplication, base_aliases, base_flags
+from IPython.core.profiledir import ProfileDir
+from IPython.core.shellapp import InteractiveShellApp, shell_aliases, shell_flags
+from traitlets import Unicode
+
+from . import _kernel, comms, imports, jsontext, loop, service, stdio
+from .kernel import LANGUAGE_INFO, Kernel
+from .parent import PARENT
+from .shell import NotebookShell
+
+BANNER = "PyTorch (TPU): Python {version}, IPython {ipython}\n"
+
+
+class IPKernelApp(BaseIPythonApplication, InteractiveShellApp):
+    """Reads `ipython_config.py`, `ipython_kernel_config.py` and the command line; named as ipykernel's."""
+
+    name = "ipython-kernel"
+    aliases = {
+        **base_aliases,
+        **shell_aliases,
+        "f": "IPKernelApp.connection_file",
+        "existing": "IPKernelApp.connection_file",
+    }
+    flags = {**base_flags, **shell_flags}
+    classes = [NotebookShell, ProfileDir]
+
+    connection_file = Unicode("", help="The file that says how to connect to this kernel.").tag(config=True)
+
+    kernel: Any = None
+
+    def init_crash_handler(self) -> None:
+        """A failure in the kernel goes to the server's log; IPython's handler asks to report a bug in IPython."""
+
+    def _configure_logging(self) -> None:
+        """To the server's log; IPython's way imports more and ends in the notebook."""
+        if self.logging_config:
+            super()._configure_logging()
+            return
+        if not self.log.handlers:
+            log = open(_kernel.original_fd(2), "w", encoding="utf-8", errors="replace", buffering=1)
+            self.log.addHandler(logging.StreamHandler(log))
+        self.log.setLevel(self.log_level)
+        self._logging_configured = True
+
+    def initialize(self, argv: list[str] | None = None) -> None:
+        """Everything up to a shell that can run a cell."""
+        super().initialize(argv)
+        self.config.IPKernelApp.connection_file = self.connection_file
+        stdio.install()
+        self.init_path()
+        self.init_shell()
+        self.init_gui_pylab()
+        self.init_extensions()
+        self.init_code()
+
+    def parse_command_line(self, argv: list[str] | None = None) -> None:
+        """Only when there is more on it than the connection file: the parser costs milliseconds."""
+        rest = [word for word in (argv or []) if word]
+        if rest:
+            super().parse_command_line(rest)
+
+    def init_shell(self) -> None:
+        """Make the shell and what libraries see of the kernel."""
+        self.kernel = Kernel(self.log)
+        self.shell = NotebookShell.instance(
+            parent=self, profile_dir=self.profile_dir, kernel=self.kernel, user_ns=self.user_ns
+        )
+        self.kernel.shell = self.shell
+        self.shell.configurables.append(self)
+        # IPython asks jedi first and waits for it; `completion` asks it last
+        self.kernel.use_jedi = self.shell.Completer.use_jedi
+        self.shell.Completer.use_jedi = False
+        # For good: threads and tasks between cells find `display` and `get_ipython` too.
+        self.shell.builtin_trap.__enter__()
+        if session := os.environ.get("JPY_SESSION_NAME"):
+            self.shell.user_ns["__session__"] = session
+
+    def init_gui_pylab(self) -> None:
+        """Figures are shown inline unless somebody chose otherwise."""
+        os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+        super().init_gui_pylab()
+
+    def init_extensions(self) -> None:
+        """Those of the configuration, then our magics."""
+        super().init_extensions()
+        try:
+            from . import magics  # type: ignore[attr-defined]
+        except ImportError:
+            return
+        magics.load_ipython_extension(self.shell)
+
+
+IPKernelApp.__module__ = "ipykernel.kernelapp"
+
+
+def split_connection_file(argv: list[str]) -> tuple[str, list[str]]:
+    """The value of `-f`, and the other arguments."""
+    path, rest, words = "", [], iter(argv)
+    for word in words:
+        if word in ("-f", "--f"):
+            path = next(words, "")
+        elif word.startswith(("-f=", "--f=", "--IPKernelApp.connection_file=")):
+            path = word.split("=", 1)[1]
+        else:
+            rest.append(word)
+    return path, rest
+
+
+def inherit_parent() -> None:
+    """A thread's output belongs to the cell that started it."""
+    start, bootstrap = threading.Thread.start, threading.Thread._bootstrap  # type: ignore[attr-defined]
+
+    def start_with_parent(self: threading.Thread) -> None:
+        self._tpu_kernel_parent = PARENT.get()  # type: ignore[attr-defined]
+        start(self)
+
+    def bootstrap_with_parent(self: threading.Thread) -> None:
+        parent = self.__dict__.pop("_tpu_kernel_parent", None)
+        if parent is not None:
+            PARENT.set(parent)
+        bootstrap(self)
+
+    threading.Thread.start = start_with_parent  # type: ignore[method-assign]
+    threading.Thread._bootstrap = bootstrap_with_parent  # type: ignore[attr-defined]
+
+
+def interruptible_pdb(_: object) -> None:
+    """`breakpoint()` and `pdb` use IPython's debugger, which an interrupt can leave."""
+    if "IPython.core.debugger" not in sys.modules:
+        import IPython.core.debugger  # noqa: F401  its own hook follows
+
+        return
+    import pdb
+
+    debugger = sys.modules["IPython.core.debugger"]
+    if hasattr(debugger, "InterruptiblePdb") and hasattr(debugger, "set_trace"):
+        debugger.Pdb = debugger.InterruptiblePdb  # type: ignore[attr-defined]
+        pdb.Pdb = debugger.InterruptiblePdb  # type: ignore[attr-defined, misc]
+        pdb.set_trace = debugger.set_trace  # type: ignore[attr-defined]
+
+
+def bootstrap() -> None:
+    """Let `import torch` find its device quietly."""
+    try:
+        from . import bootstrap as device_bootstrap  # type: ignore[attr-defined]
+    except ImportError:
+        return
+    device_bootstrap.install()
+
+
+def main(argv: list[str]) -> None:
+    """Run the kernel; does not return."""
+    path, rest = split_connection_file(argv)
+    imports.install()
+    imports.when_imported("comm", comms.use_ours)
+    bootstrap()
+    inherit_parent()
+    app = IPKernelApp.instance(connection_file=_kernel.connection_file() or path)
+    app.initialize(rest)
+    import ipykernel.zmqshell  # noqa: F401  tqdm looks for it in sys.modules
+
+    imports.when_imported("pdb", interruptible_pdb)
+    imports.when_imported("IPython.core.debugger", interruptible_pdb)
+    import IPython
+
+    banner = BANNER.format(version=sys.version.split()[0], ipython=IPython.__version__)
+    _kernel.ready(jsontext.dumps(LANGUAGE_INFO), banner)
+    service.start(app.shell)
+    loop.MAIN = loop.MainLoop(app.shell)
+    loop.MAIN.run()
+    end(loop.MAIN)
+
+
+def end(main_loop: loop.MainLoop) -> None:
+    """Clean up and leave."""
+    try:
+        main_loop.cancel_tasks()
+        service.run_exit_functions()
+    except BaseException:
+        loop.report_fault()
+    finally:
+        logging.shutdown()
+        _kernel.exit(0)

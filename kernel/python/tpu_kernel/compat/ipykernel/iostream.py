@@ -1,0 +1,7 @@
+"""The streams, under the name libraries know them by."""
+
+from __future__ import annotations
+
+from tpu_kernel.stdio import OutStream
+
+__all__ = ["OutStream"]

@@ -1,0 +1,164 @@
+"""One `execute_request`: the cell is run and answered, exactly once, whatever it does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+from . import _kernel, interrupts, jsontext
+from .parent import PARENT
+from .shell import NotebookShell, safe_str
+
+PID = os.getpid()
+
+
+class Cell:
+    """A cell between its request and its reply."""
+
+    def __init__(self, shell: NotebookShell, request: _kernel.Request) -> None:
+        content = jsontext.loads(request.content)
+        self.shell = shell
+        self.request = request
+        self.code = jsontext.scrub(str(content.get("code", "")))
+        self.silent = bool(content.get("silent", False))
+        self.store_history = bool(content.get("store_history", True)) and not self.silent
+        self.user_expressions = content.get("user_expressions") or {}
+        self.stop_on_error = bool(content.get("stop_on_error", True))
+        self.cell_id = request.parent.cell_id or str(shell.execution_count)
+        self.started = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        self._options = {
+            "store_history": self.store_history,
+            "silent": self.silent,
+            "cell_id": self.cell_id,
+            "cell_meta": jsontext.loads(request.metadata) or {},
+        }
+
+    def begin(self) -> None:
+        """Say that the cell runs."""
+        PARENT.set(self.request.parent)
+        self.shell.kernel.parents.remember(self.request)
+        if not self.silent:
+            _kernel.execute_input(self.request, self.code, self.shell.execution_count)
+
+    def run(self) -> None:
+        """Run and answer a cell that does not await."""
+        try:
+            with interrupts.raising():
+                content = self._run()
+        except BaseException as failure:  # an interrupt that came a moment too late for the cell's own code
+            interrupts.idle()
+            content = self._content(self._show(failure))
+        self._answer(content)
+
+    def _run(self) -> dict[str, Any]:
+        try:
+            if (device := device_module()) is not None:
+                device.before_cell(self.cell_id)
+            error = self._after(self.shell.run_cell(self.code, **self._options))
+        except BaseException as failure:
+            error = self._show(failure)
+        return self._content(error)
+
+    async def run_async(self) -> None:
+        """Run and answer a cell that awaits; the caller sees to interrupts."""
+        try:
+            if (device := device_module()) is not None:
+                device.before_cell(self.cell_id)
+            error = self._after(await self.shell.run_prepared_async(self.code, **self._options))
+        except BaseException as failure:
+            error = self._show(failure)
+        content = self._content(error)
+        interrupts.idle()
+        self._answer(content)
+
+    def _after(self, result: Any) -> BaseException | None:
+        """Wait for the device; then the error of the cell, if any."""
+        error: BaseException | None = None
+        if result is not None:
+            error = result.error_before_exec or result.error_in_exec
+        device = device_module()
+        if device is not None:
+            try:
+                device.after_cell()
+            except BaseException as failure:
+                if error is None:
+                    error = self._show(failure)
+        return error
+
+    def _show(self, failure: BaseException) -> BaseException:
+        """Report an error that came from outside the cell's own frames."""
+        self.shell.last_execution_succeeded = False
+        bare = failure.with_traceback(None)
+        self.shell.showtraceback((type(bare), bare, None))
+        return bare
+
+    def _content(self, error: BaseException | None) -> dict[str, Any]:
+        """The content of the reply."""
+        shell = self.shell
+        content: dict[str, Any] = {
+            "status": "ok",
+            "execution_count": shell.execution_count - 1,
+            "user_expressions": {},
+            "payload": shell.payload_manager.read_payload(),
+        }
+        shell.payload_manager.clear_payload()
+        if error is not None:
+            content["ename"], content["evalue"] = type(error).__name__, safe_str(error)
+        elif shell.error_while_displaying is not None:
+            content["ename"], content["evalue"] = shell.error_while_displaying
+        elif self.user_expressions:
+            content["user_expressions"] = shell.user_expressions(self.user_expressions)
+        if "ename" in content:
+            content["status"] = "error"
+            content["traceback"] = shell.last_traceback
+        return content
+
+    def _answer(self, content: dict[str, Any]) -> None:
+        """Send the reply."""
+        status = content["status"]
+        if os.getpid() != PID:
+            end_forked_child(status == "ok")
+        metadata = {
+            "started": self.started,
+            "dependencies_met": True,
+            "engine": self.shell.kernel.ident,
+            "status": status,
+        }
+        try:
+            body = jsontext.dumps(content)
+        except Exception as failure:  # what the cell put there is not JSON
+            self.shell.log.warning("left out of the reply of cell %s: %s", self.cell_id, failure)
+            body = jsontext.dumps(content | {"user_expressions": {}, "payload": []})
+        abort = status == "error" and self.stop_on_error and not self.silent
+        _kernel.reply(self.request, body, jsontext.dumps(metadata), abort=abort)
+
+
+def start(shell: NotebookShell, request: _kernel.Request) -> Coroutine[Any, Any, None] | None:
+    """Run a cell to its end, or give the coroutine of one that awaits."""
+    cell = Cell(shell, request)
+    cell.begin()
+    if shell.prepare(cell.code):
+        return cell.run_async()
+    cell.run()
+    return None
+
+
+def device_module() -> Any:
+    """The module that follows the device, once torch is there; else None."""
+    if "torch" not in sys.modules:
+        return None
+    try:
+        from . import device  # type: ignore[attr-defined]
+    except ImportError:
+        return None
+    return device
+
+
+def end_forked_child(succeeded: bool) -> None:
+    """A child the cell forked came back from it: it is not the kernel, so it ends here."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0 if succeeded else 1)

@@ -1,0 +1,121 @@
+"""What SIGINT does: nothing between cells, KeyboardInterrupt in a cell, cancelling an awaiting one.
+
+A Python function is the handler between cells rather than SIG_IGN, so that children started
+in the meantime do not inherit deafness. It notes the signal: one that comes after a cell was
+taken from the queue and before its code runs must still stop it.
+"""
+
+from __future__ import annotations
+
+import signal
+import types
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+
+_came = False
+
+
+def _note(signum: int, frame: object) -> None:
+    global _came
+    _came = True
+
+
+def idle() -> None:
+    """No cell runs: SIGINT is only noted."""
+    signal.signal(signal.SIGINT, _note)
+
+
+def forget() -> None:
+    """What came so far was meant for something that is over."""
+    global _came
+    _came = False
+
+
+def _raise_if_came() -> None:
+    if _came:
+        forget()
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def raising() -> Generator[None, None, None]:
+    """SIGINT raises KeyboardInterrupt, as anywhere in Python."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        _raise_if_came()
+        yield
+    finally:
+        idle()
+
+
+class Cancellation:
+    """SIGINT while a cell awaits: KeyboardInterrupt at the place where it waits.
+
+    While the cell's own code is on the stack the signal raises there; while the loop waits,
+    or runs another task, it cancels the cell's task and `drive` turns that into
+    KeyboardInterrupt inside the cell.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._requested = False
+        self._begun = False
+        self.task: asyncio.Task[Any] | None = None
+
+    def install(self) -> None:
+        """From now on SIGINT is for this cell."""
+        signal.signal(signal.SIGINT, self._on_signal)
+        if _came:
+            forget()
+            self._cancel()
+
+    def _on_signal(self, signum: int, frame: object) -> None:
+        import asyncio
+
+        try:
+            current = asyncio.current_task(self._loop)
+        except RuntimeError:
+            current = None
+        if current is not None and (current is self.task or self._requested):
+            # the cell's own code, or another task that has not let go since the last signal
+            raise KeyboardInterrupt
+        self._cancel()
+
+    def _cancel(self) -> None:
+        self._requested = True
+        if self._begun and self.task is not None:
+            self._loop.call_soon_threadsafe(self.task.cancel)
+
+    async def drive(self, cell: Coroutine[Any, Any, None]) -> None:
+        """Step `cell`; a cancellation that a signal caused reaches it as KeyboardInterrupt."""
+        self._begun = True
+        await self._step(cell)
+
+    @types.coroutine
+    def _step(self, cell: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
+        import asyncio
+
+        send, argument = cell.send, None
+        while True:
+            try:
+                waited_for = send(argument)
+            except StopIteration:
+                return
+            try:
+                if self._requested:  # before the cell had begun
+                    raise asyncio.CancelledError
+                argument = yield waited_for
+                send = cell.send
+            except asyncio.CancelledError as cancelled:
+                send, argument = cell.throw, cancelled
+                if self._requested:
+                    self._requested = False
+                    argument = KeyboardInterrupt()
+                    if self.task is not None:
+                        self.task.uncancel()
+            except BaseException as failure:
+                send, argument = cell.throw, failure

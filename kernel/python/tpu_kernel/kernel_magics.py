@@ -1,0 +1,107 @@
+"""Magics that talk to the front end or about the kernel: loaded when first used."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from typing import Any
+
+from IPython.core import page
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_magic, magics_class
+
+from . import _kernel
+
+
+@magics_class
+class KernelMagics(Magics):
+    """Magics of a notebook kernel."""
+
+    @line_magic
+    def edit(self, parameter_s: str = "", last_call: list[str] | None = None) -> None:
+        """Ask the front end to open an editor on a file, a variable, a macro or history lines.
+
+        Usage: %edit [-n line] [-p] [-r] [target]
+
+        The file is not run when the editor closes: the kernel cannot see that it did.
+        """
+        from IPython.core.magics.code import CodeMagics, MacroToEdit
+
+        options, arguments = self.parse_options(parameter_s, "prn:")
+        try:
+            name, line, _ = CodeMagics._find_edit_target(
+                self.shell, arguments, options, last_call or ["", ""]
+            )
+        except MacroToEdit as found:
+            raise UsageError(f"%edit: `{found}` is a macro; use `%macro` to define it anew") from None
+        payload = {"source": "edit_magic", "filename": os.path.realpath(name), "line_number": line}
+        self.shell.payload_manager.write_payload(payload)
+
+    @line_magic
+    def clear(self, line: str) -> None:
+        """Clear the output of this cell."""
+        from IPython.display import clear_output
+
+        clear_output()
+
+    @line_magic
+    def less(self, line: str) -> None:
+        """Show a file in the pager; Python files in colour."""
+        if not line:
+            raise UsageError("%less needs the name of a file")
+        if line.endswith(".py"):
+            text = self.shell.pycolorize(open(line, encoding="utf-8").read())
+        else:
+            text = open(line, encoding="utf-8", errors="replace").read()
+        page.page(text)
+
+    @line_magic
+    def more(self, line: str) -> None:
+        """Show a file in the pager; Python files in colour."""
+        self.less(line)
+
+    @line_magic
+    def man(self, line: str) -> None:
+        """Show the manual page of a command in the pager."""
+        page.page(self.shell.getoutput(f"man {line} | col -b", split=False))
+
+    @line_magic
+    def connect_info(self, line: str) -> None:
+        """Print what another client needs to connect to this kernel."""
+        path = _kernel.connection_file()
+        with open(path, encoding="utf-8") as file:
+            print(json.dumps(json.load(file), indent=2))
+        print(f"\nConnect from this machine with:\n    jupyter console --existing {path}")
+
+    @line_magic
+    def qtconsole(self, line: str) -> None:
+        """Open a Qt console on this kernel."""
+        from ipykernel.connect import connect_qtconsole
+
+        connect_qtconsole(argv=line.split())
+
+    @line_magic
+    def autosave(self, line: str) -> None:
+        """Set the autosave interval of the classic notebook, in seconds; 0 turns it off."""
+        from IPython.display import Javascript, display
+
+        try:
+            seconds = int(line)
+        except ValueError:
+            raise UsageError(f"%autosave needs a whole number of seconds, not `{line}`") from None
+        script = Javascript(f"IPython.notebook.set_autosave_interval({1000 * seconds})")
+        display(script, include=["application/javascript"])
+        print(f"Autosaving every {seconds} seconds" if seconds else "Autosave disabled")
+
+    @line_magic
+    def subshell(self, line: str) -> None:
+        """Say which subshell runs this cell."""
+        state: dict[str, Any] = {
+            "thread id": threading.get_ident(),
+            "main thread id": threading.main_thread().ident,
+            "pid": os.getpid(),
+            "thread count": threading.active_count(),
+        }
+        for name, value in state.items():
+            print(f"{name}: {value}")

@@ -1,0 +1,128 @@
+"""The service thread: complete, inspect, is_complete, history and comm_info while a cell runs.
+
+When the main thread does not come back at shutdown, it is this thread that runs the `atexit`
+functions.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from . import _kernel, jsontext
+from .parent import PARENT
+from .shell import NotebookShell, safe_str
+
+WAIT_SECONDS = 3600.0
+
+Content = dict[str, Any]
+
+
+def answer_complete(shell: NotebookShell, content: Content) -> Content:
+    """`complete_request`."""
+    from .completion import complete
+
+    return complete(shell, jsontext.scrub(str(content.get("code", ""))), content.get("cursor_pos"))
+
+
+def answer_inspect(shell: NotebookShell, content: Content) -> Content:
+    """`inspect_request`."""
+    from .inspection import inspect
+
+    code = jsontext.scrub(str(content.get("code", "")))
+    return inspect(shell, code, content.get("cursor_pos"), int(content.get("detail_level") or 0))
+
+
+def answer_is_complete(shell: NotebookShell, content: Content) -> Content:
+    """`is_complete_request`."""
+    from .inspection import is_complete
+
+    return is_complete(shell, jsontext.scrub(str(content.get("code", ""))))
+
+
+def answer_history(shell: NotebookShell, content: Content) -> Content:
+    """`history_request`: the last, a range of a session, or those that match a pattern."""
+    history = shell.history_manager
+    raw, output = bool(content.get("raw", True)), bool(content.get("output", False))
+    kind = content.get("hist_access_type", "tail")
+    if kind == "tail":
+        found = history.get_tail(content.get("n") or 10, raw=raw, output=output, include_latest=True)
+    elif kind == "range":
+        session, start = int(content.get("session") or 0), int(content.get("start") or 1)
+        found = history.get_range(session, start, content.get("stop"), raw=raw, output=output)
+    elif kind == "search":
+        pattern, unique = content.get("pattern") or "*", bool(content.get("unique", False))
+        found = history.search(pattern, raw=raw, output=output, n=content.get("n"), unique=unique)
+    else:
+        raise ValueError(f"history has no access type `{kind}`: tail, range or search")
+    return {"status": "ok", "history": [list(entry) for entry in found]}
+
+
+def answer_comm_info(shell: NotebookShell, content: Content) -> Content:
+    """`comm_info_request`."""
+    if "comm" not in sys.modules:
+        return {"status": "ok", "comms": {}}
+    target = content.get("target_name")
+    comms = {
+        comm_id: {"target_name": comm.target_name}
+        for comm_id, comm in list(shell.kernel.comm_manager.comms.items())
+        if target is None or comm.target_name == target
+    }
+    return {"status": "ok", "comms": comms}
+
+
+ANSWERS: dict[str, Callable[[NotebookShell, Content], Content]] = {
+    "complete_request": answer_complete,
+    "inspect_request": answer_inspect,
+    "is_complete_request": answer_is_complete,
+    "history_request": answer_history,
+    "comm_info_request": answer_comm_info,
+}
+
+
+def answer(shell: NotebookShell, request: _kernel.Request) -> None:
+    """Answer one request, exactly once."""
+    PARENT.set(request.parent)
+    try:
+        body = jsontext.dumps(ANSWERS[request.msg_type](shell, jsontext.loads(request.content)))
+    except BaseException as failure:
+        error = {
+            "status": "error",
+            "ename": type(failure).__name__,
+            "evalue": safe_str(failure),
+            "traceback": traceback.format_exception(failure),
+        }
+        body = jsontext.dumps(error)
+    _kernel.reply(request, body)
+
+
+_exit_functions = threading.Lock()
+
+
+def run_exit_functions() -> None:
+    """What `atexit` holds, once, from whichever thread comes first."""
+    if _exit_functions.acquire(blocking=False):
+        atexit._run_exitfuncs()
+
+
+def serve(shell: NotebookShell) -> None:
+    """Until the process ends."""
+    while True:
+        request = _kernel.next_service(WAIT_SECONDS)
+        if request is None:
+            if _kernel.stopping():
+                return
+        elif request.msg_type == "exit":
+            run_exit_functions()
+            _kernel.exit(0)
+        else:
+            answer(shell, request)
+
+
+def start(shell: NotebookShell) -> None:
+    """Start the thread."""
+    threading.Thread(target=serve, args=(shell,), name="service", daemon=True).start()

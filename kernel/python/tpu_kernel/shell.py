@@ -1,0 +1,263 @@
+"""IPython's shell inside this kernel.
+
+It is named and placed as ipykernel's, because that is how libraries recognise a notebook.
+What differs from a terminal: output, pages and errors are messages, commands run on a
+pseudo-terminal whose output is shown live, and running a cell skips what only costs time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from subprocess import CalledProcessError
+from typing import Any
+
+from IPython.core import page
+from IPython.core.autocall import ZMQExitAutocall
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
+from traitlets import Any as AnyTrait
+from traitlets import CBool, Instance, Type, default, observe
+
+from . import _kernel, jsontext
+from .displayhook import NotebookDisplayHook
+from .history import BatchedHistoryManager
+from .parent import PARENT
+from .publisher import NotebookDisplayPublisher
+
+# What `!ls`, `!git log`, `!pytest` and the like look at.
+ENVIRONMENT = {
+    "TERM": "xterm-color",
+    "CLICOLOR": "1",
+    "FORCE_COLOR": "1",
+    "CLICOLOR_FORCE": "1",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+}
+
+
+class NotebookShell(InteractiveShell):
+    """The shell that runs the cells."""
+
+    displayhook_class = Type(NotebookDisplayHook)
+    display_pub_class = Type(NotebookDisplayPublisher)
+    kernel = AnyTrait()
+    exiter = Instance(ZMQExitAutocall)
+    autoindent = CBool(False)
+    readline_use = CBool(False)
+    keepkernel_on_exit: bool | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.last_traceback: list[str] = []
+        self.error_while_displaying: tuple[str, str] | None = None
+        self._transformed: tuple[str, str] | None = None
+        super().__init__(*args, **kwargs)
+
+    # -- starting ---------------------------------------------------------------
+
+    @default("exiter")
+    def _exiter_default(self) -> ZMQExitAutocall:
+        return ZMQExitAutocall(self)
+
+    def init_environment(self) -> None:
+        os.environ.update(ENVIRONMENT)
+
+    def init_virtualenv(self) -> None:
+        """The kernel runs in the environment it was installed into; there is none to look for."""
+
+    def init_history(self) -> None:
+        self.history_manager = BatchedHistoryManager(shell=self, parent=self)
+        self.configurables.append(self.history_manager)
+
+    def init_hooks(self) -> None:
+        super().init_hooks()
+        self.set_hook("show_in_pager", page.as_hook(self.show_page), 99)
+
+    def init_magics(self) -> None:
+        super().init_magics()
+        for name in (
+            "autosave",
+            "clear",
+            "connect_info",
+            "edit",
+            "less",
+            "man",
+            "more",
+            "qtconsole",
+            "subshell",
+        ):
+            self.magics_manager.register_lazy(name, "tpu_kernel.kernel_magics:KernelMagics", "line")
+        self.magics_manager.register_alias("ed", "edit")
+
+    # -- running ------------------------------------------------------------------
+
+    def transform_cell(self, raw_cell: str) -> str:
+        """As IPython's; what `prepare` already made is used once."""
+        transformed, self._transformed = self._transformed, None
+        if transformed is not None and transformed[0] is raw_cell:
+            return transformed[1]
+        return super().transform_cell(raw_cell)
+
+    def prepare(self, raw_cell: str) -> bool:
+        """Transform a cell that runs next; True when it needs the event loop."""
+        self._transformed = None
+        try:
+            cell = super().transform_cell(raw_cell)
+        except Exception:
+            return False  # reported when the cell is run
+        self._transformed = (raw_cell, cell)
+        return self.should_run_async(raw_cell, transformed_cell=cell)
+
+    def should_run_async(
+        self, raw_cell: str, *, transformed_cell: str | None = None, preprocessing_exc_tuple: Any = None
+    ) -> bool:
+        """As IPython's, which compiles the whole cell, but only for cells with one of the words."""
+        cell = transformed_cell or ""
+        if "await" not in cell and "async" not in cell:
+            return False
+        return super().should_run_async(
+            raw_cell, transformed_cell=cell, preprocessing_exc_tuple=preprocessing_exc_tuple
+        )
+
+    def run_cell(
+        self,
+        raw_cell: str,
+        store_history: bool = False,
+        silent: bool = False,
+        shell_futures: bool = True,
+        cell_id: str | None = None,
+        cell_meta: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run a cell. IPython's own also copies all printed text into the history; ours does not."""
+        self._forget_errors()
+        result = None
+        try:
+            result = self._run_cell(raw_cell, store_history, silent, shell_futures, cell_id, cell_meta)
+        finally:
+            self.events.trigger("post_execute")
+            if not silent:
+                self.events.trigger("post_run_cell", result)
+        return result
+
+    async def run_prepared_async(
+        self, raw_cell: str, *, store_history: bool, silent: bool, cell_id: str, cell_meta: dict[str, Any]
+    ) -> Any:
+        """Run a cell that awaits, on the running event loop."""
+        self._forget_errors()
+        result = None
+        try:
+            result = await self.run_cell_async(
+                raw_cell,
+                store_history=store_history,
+                silent=silent,
+                transformed_cell=self.transform_cell(raw_cell),
+                cell_id=cell_id,
+                cell_meta=cell_meta,
+            )
+        finally:
+            self.events.trigger("post_execute")
+            if not silent:
+                self.events.trigger("post_run_cell", result)
+        return result
+
+    def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
+        name, text = str(etype.__name__), safe_str(evalue)
+        if self.displayhook.publishing:
+            self.error_while_displaying = (name, text)
+        content = jsontext.dumps({"ename": name, "evalue": text, "traceback": stb})
+        self.last_traceback = stb
+        try:
+            _kernel.publish("error", content, parent=PARENT.get())
+        except RuntimeError:  # a forked child, which has only the streams
+            print(self.InteractiveTB.stb2text(stb), file=sys.stderr)
+
+    def _forget_errors(self) -> None:
+        self.last_traceback = []
+        self.error_while_displaying = None
+
+    # -- commands -------------------------------------------------------------------
+
+    def system_piped(self, cmd: str) -> None:
+        """Run `!cmd`; its exit status goes to `_exit_code`."""
+        from . import system
+
+        status = system.run(self.var_expand(cmd, depth=1))
+        self.user_ns["_exit_code"] = status
+        if status != 0 and getattr(self, "system_raise_on_error", False):
+            raise CalledProcessError(status, cmd)
+
+    system = system_piped
+
+    # -- what a front end does for the shell ------------------------------------------
+
+    def show_page(self, strg: Any, start: int = 0, screen_lines: int = 0, pager_cmd: Any = None) -> None:
+        """Ask the front end to show a text, or a bundle of MIME types, in its pager."""
+        data = strg if isinstance(strg, dict) else {"text/plain": strg}
+        self.payload_manager.write_payload({"source": "page", "data": data, "start": max(0, start)})
+
+    payloadpage_page = show_page
+
+    def set_next_input(self, s: str, replace: bool = False) -> None:
+        """Ask the front end for a cell with this text, or (`replace`) to put it into this one."""
+        self.payload_manager.write_payload({"source": "set_next_input", "text": s, "replace": replace})
+
+    def ask_exit(self) -> None:
+        """`exit`, `quit`: end the kernel once this cell is answered, unless it is to be kept."""
+        self.exit_now = not self.keepkernel_on_exit
+        self.payload_manager.write_payload(
+            {"source": "ask_exit", "keepkernel": bool(self.keepkernel_on_exit)}
+        )
+
+    @observe("exit_now")
+    def _end_kernel(self, change: Any) -> None:
+        if change["new"]:
+            _kernel.request_exit()
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """`%gui`: asyncio is always on; windows of other toolkits cannot open from a server."""
+        if gui not in (None, "", "none", "inline", "agg", "asyncio"):
+            raise UsageError(
+                f"`%gui {gui}`: this kernel runs no {gui} event loop; use `%matplotlib inline` or `widget`"
+            )
+        self.active_eventloop = gui
+
+    # -- whose output this is -----------------------------------------------------------
+
+    @property
+    def parent_header(self) -> dict[str, Any]:
+        """The request that the running code belongs to."""
+        return self.get_parent()
+
+    @parent_header.setter
+    def parent_header(self, parent: dict[str, Any]) -> None:
+        self.set_parent(parent)
+
+    def get_parent(self) -> dict[str, Any]:
+        """The request that the running code belongs to, as a message."""
+        return self.kernel.get_parent() if self.kernel is not None else {}
+
+    def set_parent(self, parent: dict[str, Any]) -> None:
+        """Let what this context writes from now on belong to the request `parent`."""
+        if self.kernel is not None:
+            self.kernel.set_parent(None, parent)
+
+
+def safe_str(value: object) -> str:
+    """`str(value)`, also for objects whose `__str__` fails."""
+    try:
+        return str(value)
+    except Exception as error:
+        return f"<{type(value).__name__} whose str() raised {type(error).__name__}>"
+
+
+NotebookShell.__module__ = "ipykernel.zmqshell"
+NotebookShell.__name__ = NotebookShell.__qualname__ = "ZMQInteractiveShell"
+InteractiveShellABC.register(NotebookShell)
+
+
+def flush_streams() -> None:
+    """Pass on what was written; user code may have replaced the streams."""
+    for stream in (sys.stdout, sys.stderr):
+        flush = getattr(stream, "flush", None)
+        if flush is not None:
+            flush()
