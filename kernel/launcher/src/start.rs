@@ -20,6 +20,9 @@ use crate::error::Error;
 const ENTRY: &[u8] = b"tpu_kernel_embedded_main\0";
 type Entry = unsafe extern "C" fn(argc: c_int, argv: *const *const c_char) -> c_int;
 
+/// `0` runs the interpreter's own program instead of loading it into this process.
+const EMBED: &str = "TPU_KERNEL_EMBED";
+
 /// Resolve every symbol at once: finds a symbol that an older Python lacks, in tests.
 const BIND_NOW: &str = "TPU_KERNEL_BIND_NOW";
 
@@ -69,6 +72,9 @@ fn check_connection_file(path: &Path) -> Result<(), Error> {
 /// Loads the interpreter, then the kernel. `None` where either cannot be had this way: the
 /// same module inside the interpreter's own program serves as well.
 fn embed(environment: &Environment) -> Option<Entry> {
+    if env::var_os(EMBED).is_some_and(|value| value == "0") {
+        return None;
+    }
     let libpython = environment.libpython.as_deref()?;
     let binding = if env::var_os(BIND_NOW).is_some() {
         RTLD_NOW
