@@ -2,6 +2,7 @@
 #
 # PYTHON    the interpreter to build the environment from (default: python3)
 # LAB_ARGS  further arguments for JupyterLab, e.g. LAB_ARGS="--port 9000"
+# BENCH_ARGS  further arguments for tests/bench/kernel_bench.py
 
 PYTHON ?= python3
 
@@ -114,7 +115,7 @@ fuzz:
 	TPU_KERNEL_FUZZ_CONNECTIONS=20000 cargo test --release --locked -p protocol-tests -- fuzz
 
 bench: setup
-	@tests/bench/run
+	@tests/bench/run $(BENCH_ARGS)
 
 lock: $(VENV)/pyvenv.cfg
 	@for set in dev bench; do \
