@@ -28,7 +28,7 @@ RUST := Cargo.toml Cargo.lock $(shell find kernel tpu-core -name '*.rs' -o -name
 PYTHON_HALF := $(shell find kernel/python -name '*.py' -o -name '*.pyi' -o -name '*.pth')
 KERNELSPEC := $(shell find kernelspec -type f)
 
-.PHONY: help setup lab demo test bench fuzz lint lock clean prerequisites wheel
+.PHONY: help setup lab demo test bench fuzz lint lock clean prerequisites wheel wheel-data
 help:
 	@printf '%s\n' \
 	  'make setup   build everything and install it into .venv' \
@@ -44,7 +44,7 @@ help:
 
 # -- setup ---------------------------------------------------------------------
 
-setup: $(VENV)/installed
+setup: prerequisites $(VENV)/installed
 
 prerequisites:
 	@requirements/prerequisites "$(PYTHON)"
@@ -69,19 +69,24 @@ $(VENV)/packages: requirements/dev.txt $(VENV)/pyvenv.cfg
 	@"$(UV)" pip sync -q --compile-bytecode --python $(BIN)/python requirements/dev.txt
 	@touch $@
 
-$(STAMPS)/rust: $(RUST) | prerequisites
+$(STAMPS)/rust: $(RUST)
 	cargo build --release --locked -p tpu-core -p tpu-kernel-launcher
 	@mkdir -p $(STAMPS) && touch $@
 
 # What the wheel holds besides the Python package and its extension module.
 WHEEL_DATA := build/wheel-data
-$(STAMPS)/wheel: $(STAMPS)/rust $(PYTHON_HALF) $(KERNELSPEC) pyproject.toml README.md $(VENV)/packages
-	@rm -rf $(WHEEL_DATA) dist
+$(STAMPS)/wheel-data: $(STAMPS)/rust $(KERNELSPEC) $(wildcard kernel/python/*.pth)
+	@rm -rf $(WHEEL_DATA)
 	@mkdir -p $(WHEEL_DATA)/scripts $(WHEEL_DATA)/platlib/tpu_kernel/lib $(WHEEL_DATA)/data/share/jupyter/kernels/pytorch-tpu
 	@cp "$(TARGET)"/release/tpu-kernel $(WHEEL_DATA)/scripts/
 	@cp "$(TARGET)"/release/libtpu_core.so $(WHEEL_DATA)/platlib/tpu_kernel/lib/
 	@cp kernel/python/*.pth $(WHEEL_DATA)/platlib/
 	@cp $(KERNELSPEC) $(WHEEL_DATA)/data/share/jupyter/kernels/pytorch-tpu/
+	@touch $@
+wheel-data: $(STAMPS)/wheel-data
+
+$(STAMPS)/wheel: $(STAMPS)/wheel-data $(PYTHON_HALF) pyproject.toml README.md $(VENV)/packages
+	@rm -rf dist
 	$(BIN)/python -m maturin build --release --interpreter $(BIN)/python --out dist
 	@touch $@
 wheel: $(STAMPS)/wheel
@@ -107,7 +112,7 @@ test: setup tests/browser/node_modules
 lint: setup
 	@tests/run lint
 
-tests/browser/node_modules: tests/browser/package-lock.json | prerequisites
+tests/browser/node_modules: tests/browser/package-lock.json
 	@cd tests/browser && npm ci --no-audit --no-fund --silent
 	@touch $@
 
