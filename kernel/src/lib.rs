@@ -1,1 +1,31 @@
-//! Jupyter transport, wire and session.
+//! Everything Jupyter of PyTorch (TPU), without Python.
+//!
+//! Bytes come in through `zmtp`, become messages in `wire`, and `session` answers them at once or
+//! hands them to Python through `request`. What Python prints, shows and replies goes through
+//! `outbox` back out. `kernel` is the state both sides share, `io_thread` runs it all,
+//! `lifecycle` ends it.
+
+mod capture;
+mod connection;
+mod input;
+mod io_thread;
+mod kernel;
+mod language;
+mod lifecycle;
+mod outbox;
+mod parent;
+pub mod process;
+mod request;
+mod session;
+mod utf8;
+pub mod wire;
+pub mod zmtp;
+
+pub use connection::{Connection, ConnectionError};
+pub use io_thread::{StartError, start};
+pub use kernel::Kernel;
+pub use language::PROTOCOL_VERSION;
+pub use outbox::StreamName;
+pub use parent::{Channel, Parent};
+pub use request::{Request, Service};
+pub use utf8::Utf8Tail;

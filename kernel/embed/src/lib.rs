@@ -1,1 +1,28 @@
-//! The extension module `tpu_kernel._kernel`.
+//! The extension module `tpu_kernel._kernel`: the only place that touches the interpreter.
+//! `kernel/python/tpu_kernel/_kernel.pyi` says what each function means.
+//!
+//! - `requests`: what Python answers
+//! - `output`: streams, publications, questions
+//! - `tpu`: the runtime session of tpu-core
+//! - `embedded`: the entry of the launcher, which starts Python inside this library
+
+mod embedded;
+mod output;
+mod requests;
+mod shared;
+mod tpu;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _kernel {
+    #[pymodule_export]
+    use crate::output::{Stream, input_request, original_fd, publish, running};
+    #[pymodule_export]
+    use crate::requests::{
+        Parent, Request, execute_input, exit, finish, main_fd, next_main, next_service, ready,
+        reply, request_exit, stopping,
+    };
+    #[pymodule_export]
+    use crate::shared::{connection_file, session_id, start};
+}

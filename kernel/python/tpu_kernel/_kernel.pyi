@@ -87,9 +87,6 @@ def reply(request: Request, content: bytes, metadata: bytes = b"{}", *, abort: b
 def finish(request: Request) -> None:
     """`status: idle` for a message that has no reply (comm_open, comm_msg, comm_close)."""
 
-def interrupted() -> bool:
-    """True once after an interrupt_request arrived while no cell was running. Resets."""
-
 def stopping() -> bool: ...
 def exit(code: int) -> None:
     """Flush everything that can still be sent, then end the process (`_exit`)."""
@@ -108,7 +105,7 @@ def publish(
     buffers: Sequence[Any] | None = None,
 ) -> None:
     """Publish on iopub, after all output written so far. Buffers: anything with a buffer
-    interface, copied once."""
+    interface, copied once. Raises RuntimeError in a forked child."""
 
 def running() -> Parent | None:
     """Parent of the cell that runs now on the main thread."""
@@ -139,8 +136,7 @@ def original_fd(fd: int) -> int:
 def input_request(prompt: str, password: bool, parent: Parent | None = None) -> str:
     """Ask the front end that sent the parent request on stdin and wait (GIL released,
     KeyboardInterrupt honoured). A late answer to an earlier question is dropped.
-    Raises StdinNotImplementedError's base RuntimeError when the request has
-    `allow_stdin: false`."""
+    Raises RuntimeError when the request has `allow_stdin: false` or no request runs."""
 
 # -- the TPU session (tpu-core) --------------------------------------------------
 
@@ -152,6 +148,9 @@ def tpu_snapshot() -> dict[str, Any] | None:
 
 def tpu_events(cursor: int) -> tuple[int, list[dict[str, Any]]]:
     """Events since `cursor` (compile, cache hit, execute, transfer, error) and the next cursor."""
+
+def tpu_set_limit(bytes: int) -> None:
+    """HBM of the emulated chip, in bytes."""
 
 def tpu_set_cell(cell_id: str) -> None:
     """Stamp following device events with this cell."""

@@ -9,6 +9,8 @@ use super::WireError;
 /// Bytes of a signature before it is written in hexadecimal.
 pub const SIGNATURE: usize = 32;
 
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
 /// Signs and verifies; with an empty key messages are unsigned.
 #[derive(Clone)]
 pub struct Signer {
@@ -45,7 +47,6 @@ impl Signer {
         let Some(mac) = self.digest(frames) else {
             return Bytes::new();
         };
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let signature = mac.finalize().into_bytes();
         let digits = signature.iter().flat_map(|byte| {
             [

@@ -255,8 +255,8 @@ impl Shared {
         let mut stalled = Vec::new();
         for subscriber in subscribers.values() {
             match subscriber.queue.room() {
-                Room::Open => continue,
-                Room::FullUntil(until) if until > now => continue,
+                Room::Open => {}
+                Room::FullUntil(until) if until > now => {}
                 Room::FullUntil(_) => {
                     subscriber.queue.call_stalled();
                     stalled.push((now, subscriber));

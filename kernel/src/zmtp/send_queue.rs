@@ -187,11 +187,11 @@ impl SendQueue {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     turn = 0;
-                    match tokio::time::timeout(STALL_CHECK, socket.writable()).await {
-                        Ok(Ok(())) => {}
+                    let writable = tokio::time::timeout(STALL_CHECK, socket.writable()).await;
+                    match writable {
                         Ok(Err(error)) => return error.into(),
                         Err(_) if self.is_given_up() => return PeerError::Stalled,
-                        Err(_) => {}
+                        Ok(Ok(())) | Err(_) => {}
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -206,7 +206,7 @@ impl SendQueue {
         let mut pieces = [IoSlice::new(&[]); WRITE_PIECES];
         let mut used = 0;
         let mut skip = state.written;
-        for piece in state.messages.iter().flat_map(|message| message.pieces()) {
+        for piece in state.messages.iter().flat_map(Encoded::pieces) {
             if used == WRITE_PIECES {
                 break;
             }

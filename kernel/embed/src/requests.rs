@@ -1,0 +1,204 @@
+//! Requests that Python answers, and the end of the process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use tpu_kernel::{Service, process};
+
+use crate::shared::kernel;
+
+/// What the request before an answer is called when there is none: see `next_service`.
+const EXIT: &str = "exit";
+
+#[pyclass(frozen, module = "tpu_kernel._kernel")]
+pub struct Parent(pub Arc<tpu_kernel::Parent>);
+
+#[pymethods]
+impl Parent {
+    #[getter]
+    fn header<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.header)
+    }
+
+    #[getter]
+    fn msg_id(&self) -> &str {
+        &self.0.msg_id
+    }
+
+    #[getter]
+    fn cell_id(&self) -> &str {
+        &self.0.cell_id
+    }
+
+    fn __eq__(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn __hash__(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Parent {} {}>", self.0.msg_type, self.0.msg_id)
+    }
+}
+
+#[pyclass(frozen, module = "tpu_kernel._kernel")]
+pub struct Request(Service);
+
+impl Request {
+    /// None only for the order to run the exit handlers.
+    fn inner(&self) -> PyResult<&tpu_kernel::Request> {
+        match &self.0 {
+            Service::Answer(request) => Ok(request),
+            Service::Exit => Err(PyValueError::new_err(
+                "this is no message: it asks to run the exit handlers",
+            )),
+        }
+    }
+}
+
+#[pymethods]
+impl Request {
+    #[getter]
+    fn msg_type(&self) -> &str {
+        match &self.0 {
+            Service::Answer(request) => &request.parent.msg_type,
+            Service::Exit => EXIT,
+        }
+    }
+
+    #[getter]
+    fn channel(&self) -> PyResult<&'static str> {
+        Ok(self.inner()?.channel.name())
+    }
+
+    #[getter]
+    fn parent(&self) -> PyResult<Parent> {
+        Ok(Parent(Arc::clone(&self.inner()?.parent)))
+    }
+
+    #[getter]
+    fn content<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.inner()?.content))
+    }
+
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.inner()?.metadata))
+    }
+
+    #[getter]
+    fn buffers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        Ok(self
+            .inner()?
+            .buffers
+            .iter()
+            .map(|buffer| PyBytes::new(py, buffer))
+            .collect())
+    }
+}
+
+#[pyfunction]
+pub fn ready(language_info: &[u8], banner: String) -> PyResult<()> {
+    let info = serde_json::from_slice(language_info)
+        .map_err(|error| PyValueError::new_err(format!("language_info is not JSON: {error}")))?;
+    kernel()?.language.set(info, banner);
+    Ok(())
+}
+
+#[pyfunction]
+pub fn main_fd() -> PyResult<i32> {
+    Ok(kernel()?.main.fd())
+}
+
+#[pyfunction]
+pub fn next_main() -> PyResult<Option<Request>> {
+    Ok(kernel()?
+        .next_main()
+        .map(|request| Request(Service::Answer(request))))
+}
+
+#[pyfunction]
+pub fn next_service(py: Python<'_>, timeout: f64) -> PyResult<Option<Request>> {
+    let kernel = kernel()?;
+    let patience = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::from_secs(3600));
+    Ok(py.detach(|| kernel.next_service(patience)).map(Request))
+}
+
+#[pyfunction]
+pub fn execute_input(request: &Request, code: &str, execution_count: i64) -> PyResult<()> {
+    kernel()?.execute_input(request.inner()?, code, execution_count);
+    Ok(())
+}
+
+#[pyfunction]
+#[pyo3(signature = (request, content, metadata=None, *, abort=false))]
+pub fn reply(
+    py: Python<'_>,
+    request: &Request,
+    content: &[u8],
+    metadata: Option<&[u8]>,
+    abort: bool,
+) -> PyResult<()> {
+    let (kernel, request) = (kernel()?, request.inner()?);
+    let content = Bytes::copy_from_slice(content);
+    let metadata = Bytes::copy_from_slice(metadata.unwrap_or(b"{}"));
+    py.detach(|| {
+        flush_c_stdio();
+        kernel.reply(request, metadata, content, abort);
+    });
+    Ok(())
+}
+
+#[pyfunction]
+pub fn finish(py: Python<'_>, request: &Request) -> PyResult<()> {
+    let (kernel, request) = (kernel()?, request.inner()?);
+    py.detach(|| {
+        flush_c_stdio();
+        kernel.finish(request);
+    });
+    Ok(())
+}
+
+#[pyfunction]
+pub fn stopping() -> PyResult<bool> {
+    Ok(kernel()?.is_stopping())
+}
+
+#[pyfunction]
+pub fn request_exit() -> PyResult<()> {
+    kernel()?.request_exit();
+    Ok(())
+}
+
+#[pyfunction]
+pub fn exit(py: Python<'_>, code: i32) -> PyResult<()> {
+    if process::is_forked_child() {
+        process::end(code);
+    }
+    let kernel = kernel()?;
+    py.detach(|| {
+        flush_c_stdio();
+        kernel.leave(code)
+    })
+}
+
+unsafe extern "C" {
+    static stdout: *mut libc::FILE;
+    static stderr: *mut libc::FILE;
+}
+
+/// What C code printed sits in its buffer, since fd 1 is a pipe. Only these two: `fflush(NULL)`
+/// waits for a thread that reads from some other file.
+fn flush_c_stdio() {
+    // SAFETY: the C library's own streams, which live as long as the process.
+    unsafe {
+        libc::fflush(stdout);
+        libc::fflush(stderr);
+    }
+}

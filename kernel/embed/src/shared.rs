@@ -1,0 +1,45 @@
+//! The one kernel of this process.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use tpu_kernel::{Kernel, StartError};
+
+static KERNEL: OnceLock<Arc<Kernel>> = OnceLock::new();
+
+/// Bind the sockets and start the io thread, once in a process.
+pub fn start_kernel(connection_file: &Path) -> Result<(), StartError> {
+    if KERNEL.get().is_none() {
+        let kernel = tpu_kernel::start(connection_file)?;
+        let _ = KERNEL.set(kernel);
+    }
+    Ok(())
+}
+
+/// The kernel, once started.
+pub fn kernel() -> PyResult<&'static Arc<Kernel>> {
+    KERNEL.get().ok_or_else(|| {
+        PyRuntimeError::new_err("no kernel runs in this process: `_kernel.start` comes first")
+    })
+}
+
+#[pyfunction]
+pub fn start(py: Python<'_>, connection_file: &str) -> PyResult<()> {
+    py.detach(|| start_kernel(Path::new(connection_file)))
+        .map_err(|error| match error {
+            StartError::Connection(_) => PyValueError::new_err(error.to_string()),
+            _ => PyOSError::new_err(error.to_string()),
+        })
+}
+
+#[pyfunction]
+pub fn connection_file() -> PyResult<String> {
+    Ok(kernel()?.connection.path.to_string_lossy().into_owned())
+}
+
+#[pyfunction]
+pub fn session_id() -> PyResult<String> {
+    Ok(kernel()?.session_id.clone())
+}

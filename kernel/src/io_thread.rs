@@ -1,0 +1,384 @@
+//! The io thread: every socket, the outbox's way out, the captured pipes. It never takes the GIL
+//! and no signal is delivered to it.
+//!
+//! Tasks on it: `shell`, `control`, `stdin` (receive), `publish` (send), `welcome` (JEP 65),
+//! `capture` (one for each pipe), `parent`, `sigterm`, `lifecycle`; the heartbeat is the echo's own.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime;
+use tokio::time::Instant;
+
+use crate::capture::Capture;
+use crate::connection::{Connection, ConnectionError};
+use crate::kernel::Kernel;
+use crate::lifecycle;
+use crate::outbox::{Entry, Publication, Reply, StreamName};
+use crate::parent::{Channel, Parent};
+use crate::process;
+use crate::session;
+use crate::wire::{EMPTY_OBJECT, Message, Wire};
+use crate::zmtp::{Echo, Incoming, Publisher, PublisherSender, Router, RouterSender, SubscriberId};
+
+/// A print loop makes one message in this time; the first line of a pause goes out at once.
+const GATHER: Duration = Duration::from_millis(5);
+/// How long a full outbox keeps the captured pipes unread before it is looked at again.
+const CAPTURE_PAUSE: Duration = Duration::from_millis(2);
+
+/// Why a kernel does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    #[error(
+        "cannot bind the {channel} socket to `{endpoint}`: {source}. Another process holds it: \
+         start the kernel again, the server picks new ports"
+    )]
+    Bind {
+        channel: &'static str,
+        endpoint: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot start the kernel's io thread: {0}")]
+    System(#[from] io::Error),
+}
+
+struct Sockets {
+    shell: Router,
+    control: Router,
+    stdin: Router,
+    iopub: Publisher,
+    _heartbeat: Echo,
+}
+
+/// Read the connection file, bind the sockets, capture fd 1 and 2 and start the io thread. The
+/// calling thread becomes the main thread.
+pub fn start(connection_file: &Path) -> Result<Arc<Kernel>, StartError> {
+    let connection = Connection::read(connection_file)?;
+    let sigterm = process::install_handlers()?.duplicate()?;
+    let (bound_sender, bound) = mpsc::channel();
+    let (kernel_sender, kernel_receiver) = mpsc::channel::<Arc<Kernel>>();
+    let for_thread = connection.clone();
+    std::thread::Builder::new()
+        .name("tpu-kernel-io".into())
+        .spawn(move || {
+            process::block_signals();
+            let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return bound_sender.send(Err(error.into())).unwrap_or(()),
+            };
+            runtime.block_on(async {
+                match bind(&for_thread).await {
+                    Err(error) => bound_sender.send(Err(error)).unwrap_or(()),
+                    Ok(sockets) => {
+                        let _ = bound_sender.send(Ok(()));
+                        if let Ok(kernel) = kernel_receiver.recv() {
+                            serve(kernel, sockets, sigterm).await;
+                        }
+                    }
+                }
+            });
+        })?;
+    let gone = || io::Error::other("it ended before it had bound its sockets");
+    bound.recv().map_err(|_| gone())??;
+    // Only now: until here errors go to the real stderr.
+    let kernel = Arc::new(Kernel::new(connection, Capture::install()?)?);
+    kernel_sender
+        .send(Arc::clone(&kernel))
+        .map_err(|_| gone())?;
+    Ok(kernel)
+}
+
+async fn bind(connection: &Connection) -> Result<Sockets, StartError> {
+    let info = &connection.info;
+    let at = |channel: &'static str, port: u16| (channel, connection.endpoint(port));
+    let failed = |(channel, endpoint): (&'static str, String)| {
+        move |source| StartError::Bind {
+            channel,
+            endpoint,
+            source,
+        }
+    };
+    // iopub first: who has an answer on shell may subscribe and must be heard.
+    let place = at("iopub", info.iopub_port);
+    let iopub = Publisher::bind(&place.1).await.map_err(failed(place))?;
+    let place = at("control", info.control_port);
+    let control = Router::bind(&place.1).await.map_err(failed(place))?;
+    let place = at("stdin", info.stdin_port);
+    let stdin = Router::bind(&place.1).await.map_err(failed(place))?;
+    let place = at("heartbeat", info.hb_port);
+    let heartbeat = Echo::bind(&place.1).await.map_err(failed(place))?;
+    let place = at("shell", info.shell_port);
+    let shell = Router::bind(&place.1).await.map_err(failed(place))?;
+    Ok(Sockets {
+        shell,
+        control,
+        stdin,
+        iopub,
+        _heartbeat: heartbeat,
+    })
+}
+
+/// What is not signed with our key, or was seen before, is dropped: it may be anyone's.
+fn decode(wire: &Wire, incoming: Incoming) -> Option<Message> {
+    let mut message = wire.decode(incoming.frames).ok()?;
+    message.identities.insert(0, incoming.peer);
+    Some(message)
+}
+
+async fn serve(kernel: Arc<Kernel>, sockets: Sockets, sigterm: OwnedFd) {
+    let Sockets {
+        shell,
+        control,
+        mut stdin,
+        mut iopub,
+        ..
+    } = sockets;
+    let wire = Arc::new(Wire::new(&kernel.connection.info.key, &kernel.session_id));
+    let outlet = Arc::new(Outlet {
+        wire: Arc::clone(&wire),
+        shell: shell.sender(),
+        control: control.sender(),
+        stdin: stdin.sender(),
+        iopub: iopub.sender(),
+        topic: format!("kernel.{}", kernel.session_id),
+    });
+    for (channel, router) in [(Channel::Shell, shell), (Channel::Control, control)] {
+        tokio::spawn(receive(
+            Arc::clone(&kernel),
+            Arc::clone(&wire),
+            channel,
+            router,
+        ));
+    }
+    {
+        let (kernel, wire) = (Arc::clone(&kernel), Arc::clone(&wire));
+        tokio::spawn(async move {
+            loop {
+                let incoming = stdin.recv().await;
+                if let Some(reply) = decode(&wire, incoming)
+                    && reply.header.msg_type == "input_reply"
+                {
+                    kernel.input.deliver(&reply);
+                }
+            }
+        });
+    }
+    {
+        let outlet = Arc::clone(&outlet);
+        tokio::spawn(async move {
+            loop {
+                let subscribed = iopub.next_subscription().await;
+                outlet.welcome(subscribed.peer, &subscribed.topic);
+            }
+        });
+    }
+    tokio::spawn(publish(Arc::clone(&kernel), Arc::clone(&outlet)));
+    for reader in kernel.capture.readers().into_iter().flatten() {
+        tokio::spawn(capture(Arc::clone(&kernel), reader));
+    }
+    tokio::spawn(stop_on(Arc::clone(&kernel), sigterm));
+    match process::watch_parent() {
+        Ok(Some(parent)) => drop(tokio::spawn(stop_on(Arc::clone(&kernel), parent))),
+        Ok(None) => {}
+        Err(_) => kernel.begin_stop(),
+    }
+    outlet
+        .publish(Publication {
+            msg_type: "status".into(),
+            parent: EMPTY_OBJECT,
+            metadata: EMPTY_OBJECT,
+            content: Bytes::from_static(br#"{"execution_state":"starting"}"#),
+            buffers: Vec::new(),
+        })
+        .await;
+
+    lifecycle::run(Arc::clone(&kernel)).await;
+    kernel.drain_capture(true);
+    let deadline = Instant::now() + lifecycle::LAST_FLUSH;
+    while !kernel.outbox.is_empty() && Instant::now() < deadline {
+        kernel.outbox.hurry();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    outlet.flush(deadline).await;
+    lifecycle::end(&kernel).await
+}
+
+async fn receive(kernel: Arc<Kernel>, wire: Arc<Wire>, channel: Channel, mut router: Router) {
+    loop {
+        let incoming = router.recv().await;
+        if let Some(message) = decode(&wire, incoming) {
+            session::dispatch(&kernel, channel, message);
+        }
+    }
+}
+
+/// Send what stands in the outbox, in order.
+async fn publish(kernel: Arc<Kernel>, outlet: Arc<Outlet>) {
+    loop {
+        let batch = kernel.outbox.take().await;
+        let mut streams = false;
+        for entry in batch {
+            streams |= matches!(entry, Entry::Stream { .. });
+            outlet.send(entry).await;
+        }
+        kernel.outbox.sent();
+        if streams {
+            kernel.outbox.gather(GATHER).await;
+        }
+    }
+}
+
+/// Move what a captured pipe holds to the outbox, as long as there is room.
+async fn capture(kernel: Arc<Kernel>, reader: OwnedFd) {
+    // SAFETY: the descriptor is owned and open until the watcher is dropped.
+    let Ok(pipe) = (unsafe { AsyncFd::register(reader) }) else {
+        return;
+    };
+    while let Ok(mut ready) = pipe.readable().await {
+        while !kernel.outbox.has_space() {
+            tokio::time::sleep(CAPTURE_PAUSE).await;
+        }
+        if kernel.drain_capture(false) == 0 {
+            ready.clear_ready();
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Stop the kernel when `fd` becomes readable.
+async fn stop_on(kernel: Arc<Kernel>, fd: OwnedFd) {
+    // SAFETY: the descriptor is owned and open until the watcher is dropped.
+    let watched = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+    if let Ok(watched) = watched
+        && watched.readable().await.is_ok()
+    {
+        kernel.begin_stop();
+    }
+}
+
+/// The way out: entries to signed frames on the right socket.
+struct Outlet {
+    wire: Arc<Wire>,
+    shell: RouterSender,
+    control: RouterSender,
+    stdin: RouterSender,
+    iopub: PublisherSender,
+    topic: String,
+}
+
+impl Outlet {
+    /// Send one entry; waits while a front end that reads has a full queue.
+    async fn send(&self, entry: Entry) {
+        match entry {
+            Entry::Stream { name, parent, text } => {
+                self.publish(Publication {
+                    msg_type: "stream".into(),
+                    parent: parent.map_or(EMPTY_OBJECT, |parent| parent.header.clone()),
+                    metadata: EMPTY_OBJECT,
+                    content: stream_content(name, &text),
+                    buffers: Vec::new(),
+                })
+                .await;
+            }
+            Entry::Publish(publication) => self.publish(publication).await,
+            Entry::Reply(Reply {
+                channel,
+                parent,
+                msg_type,
+                metadata,
+                content,
+            }) => {
+                let socket = match channel {
+                    Channel::Shell => &self.shell,
+                    Channel::Control => &self.control,
+                };
+                let frames =
+                    self.wire
+                        .encode(&[], &msg_type, &parent.header, &metadata, &content, &[]);
+                route(socket, &parent, frames);
+            }
+            Entry::Input {
+                parent,
+                msg_id,
+                content,
+            } => {
+                let frames =
+                    self.wire
+                        .encode_as(&msg_id, "input_request", &parent.header, &content);
+                route(&self.stdin, &parent, frames);
+            }
+        }
+    }
+
+    async fn publish(&self, publication: Publication) {
+        let Publication {
+            msg_type,
+            parent,
+            metadata,
+            content,
+            buffers,
+        } = publication;
+        let topic = Bytes::from(format!("{}.{msg_type}", self.topic));
+        let frames = self
+            .wire
+            .encode(&[topic], &msg_type, &parent, &metadata, &content, &buffers);
+        while self.iopub.publish(&frames).is_err() {
+            self.iopub.ready().await;
+        }
+    }
+
+    /// JEP 65: the first message of a subscription, to that subscriber alone.
+    fn welcome(&self, peer: SubscriberId, topic: &Bytes) {
+        let content = serde_json::json!({"subscription": String::from_utf8_lossy(topic)})
+            .to_string()
+            .into();
+        let first = std::slice::from_ref(topic);
+        let frames = self.wire.encode(
+            first,
+            "iopub_welcome",
+            &EMPTY_OBJECT,
+            &EMPTY_OBJECT,
+            &content,
+            &[],
+        );
+        self.iopub.publish_to(peer, &frames);
+    }
+
+    async fn flush(&self, deadline: Instant) {
+        self.shell.flush(deadline).await;
+        self.control.flush(deadline).await;
+        self.iopub.flush(deadline).await;
+    }
+}
+
+/// Send along the way the request came. A front end that has gone needs no answer.
+fn route(socket: &RouterSender, parent: &Parent, mut frames: Vec<Bytes>) {
+    if let Some((peer, rest)) = parent.identities.split_first() {
+        frames.splice(0..0, rest.iter().cloned());
+        let _ = socket.send(peer, &frames);
+    }
+}
+
+fn stream_content(name: StreamName, text: &str) -> Bytes {
+    #[derive(serde::Serialize)]
+    struct Content<'a> {
+        name: &'a str,
+        text: &'a str,
+    }
+    // Strings always serialise.
+    serde_json::to_vec(&Content {
+        name: name.as_str(),
+        text,
+    })
+    .unwrap_or_default()
+    .into()
+}

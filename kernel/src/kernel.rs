@@ -1,0 +1,350 @@
+//! The kernel as its two sides share it: the io thread and Python. Owns what runs now, and the
+//! rule that busy and idle surround every request.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::json;
+use tokio::sync::Notify;
+
+use crate::capture::Capture;
+use crate::connection::Connection;
+use crate::input::Input;
+use crate::language::Language;
+use crate::outbox::{Entry, Outbox, Publication, Reply, StreamName};
+use crate::parent::Parent;
+use crate::process::{self, Thread};
+use crate::request::{MainQueue, Request, Service, ServiceQueue};
+use crate::wire::{self, EMPTY_OBJECT};
+
+/// After an error, requests that arrive within this time and were sent before it are aborted too:
+/// "run all" sends its cells at once, and some may still be on the wire.
+const ABORT_WINDOW: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Default)]
+struct Running {
+    /// What the main thread works on.
+    current: Option<Arc<Parent>>,
+    /// The last cell: late output belongs to it.
+    last: Option<Arc<Parent>>,
+}
+
+#[derive(Debug, Default)]
+struct Abort {
+    /// Until when, and the time of the error as a header date.
+    window: Option<(Instant, String)>,
+}
+
+/// Everything both sides need. One per process.
+#[derive(Debug)]
+pub struct Kernel {
+    pub connection: Connection,
+    /// This kernel's session id, in every header it makes.
+    pub session_id: String,
+    pub outbox: Outbox,
+    pub main: MainQueue,
+    pub service: ServiceQueue,
+    pub input: Input,
+    pub language: Language,
+    pub(crate) capture: Capture,
+    pub(crate) stopping: AtomicBool,
+    /// Why it stops, for the `restart` field and the log.
+    pub(crate) stop: Notify,
+    pub(crate) leaving: Mutex<Option<Instant>>,
+    pub(crate) exit_code: AtomicI32,
+    pub(crate) exit: Notify,
+    exit_wanted: AtomicBool,
+    main_thread: Thread,
+    running: Mutex<Running>,
+    abort: Mutex<Abort>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A `status` message.
+fn status(state: &str, parent: &Parent) -> Entry {
+    Entry::Publish(Publication {
+        msg_type: "status".into(),
+        parent: parent.header.clone(),
+        metadata: EMPTY_OBJECT,
+        content: format!(r#"{{"execution_state":"{state}"}}"#).into(),
+        buffers: Vec::new(),
+    })
+}
+
+/// A reply to a request.
+fn reply_entry(request: &Request, metadata: Bytes, content: Bytes) -> Entry {
+    let msg_type = request.parent.msg_type.replace("_request", "_reply");
+    Entry::Reply(Reply {
+        channel: request.channel,
+        parent: Arc::clone(&request.parent),
+        msg_type,
+        metadata,
+        content,
+    })
+}
+
+impl Kernel {
+    /// The calling thread becomes the main thread: the one that interrupts go to.
+    pub fn new(connection: Connection, capture: Capture) -> io::Result<Self> {
+        Ok(Self {
+            connection,
+            session_id: uuid::Uuid::new_v4().simple().to_string(),
+            outbox: Outbox::default(),
+            main: MainQueue::new()?,
+            service: ServiceQueue::default(),
+            input: Input::new()?,
+            language: Language::default(),
+            capture,
+            stopping: AtomicBool::new(false),
+            stop: Notify::new(),
+            leaving: Mutex::new(None),
+            exit_code: AtomicI32::new(0),
+            exit: Notify::new(),
+            exit_wanted: AtomicBool::new(false),
+            main_thread: Thread::current(),
+            running: Mutex::default(),
+            abort: Mutex::default(),
+        })
+    }
+
+    // -- requests on the main thread ------------------------------------------------------------
+
+    /// The next request for the main thread; `status: busy` goes out for it.
+    ///
+    /// While the kernel stops there is none, and that the main thread asked counts as leaving.
+    pub fn next_main(&self) -> Option<Request> {
+        if self.is_stopping() {
+            lock(&self.leaving).get_or_insert_with(Instant::now);
+            while self.main.pop().is_some() {}
+            return None;
+        }
+        let request = self.main.pop()?;
+        let mut running = lock(&self.running);
+        running.current = Some(Arc::clone(&request.parent));
+        running.last = Some(Arc::clone(&request.parent));
+        self.outbox.push(status("busy", &request.parent));
+        Some(request)
+    }
+
+    /// Announce the cell that runs.
+    pub fn execute_input(&self, request: &Request, code: &str, execution_count: i64) {
+        let content = json!({"code": code, "execution_count": execution_count});
+        let content = content.to_string().into();
+        self.publish(
+            "execute_input",
+            Some(&request.parent),
+            EMPTY_OBJECT,
+            content,
+            Vec::new(),
+        );
+    }
+
+    /// Answer `request` and end it. `abort` answers every cell that waits with `aborted`.
+    pub fn reply(&self, request: &Request, metadata: Bytes, content: Bytes, abort: bool) {
+        self.drain_capture(true);
+        // Taken before the reply goes out: what the front end sends after it saw the reply is a new run.
+        let mut aborted = Vec::new();
+        if abort {
+            *lock(&self.abort) = Abort {
+                window: Some((Instant::now() + ABORT_WINDOW, wire::now())),
+            };
+            aborted = self.main.take_executes();
+        }
+        self.end_request(
+            &request.parent,
+            Some(reply_entry(request, metadata, content)),
+        );
+        for waiting in &aborted {
+            self.answer_aborted(waiting);
+        }
+        if self.exit_wanted.load(Ordering::Acquire) {
+            self.begin_stop();
+        }
+    }
+
+    /// End a message that has no reply.
+    pub fn finish(&self, request: &Request) {
+        self.drain_capture(true);
+        self.end_request(&request.parent, None);
+    }
+
+    fn end_request(&self, parent: &Arc<Parent>, reply: Option<Entry>) {
+        let mut running = lock(&self.running);
+        let ours = running
+            .current
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(current, parent));
+        if ours {
+            running.current = None;
+        }
+        let still_busy = running
+            .current
+            .as_ref()
+            .map(|current| status("busy", current));
+        // Under the lock: else a cell that ends meanwhile would be left shown as busy.
+        self.outbox.push_all(
+            reply
+                .into_iter()
+                .chain([status("idle", parent)])
+                .chain(still_busy),
+        );
+    }
+
+    // -- requests elsewhere -----------------------------------------------------------------------
+
+    /// The next request for the service thread; `status: busy` goes out for it.
+    pub fn next_service(&self, patience: Duration) -> Option<Service> {
+        let service = self.service.pop(patience)?;
+        if let Service::Answer(request) = &service {
+            self.outbox.push(status("busy", &request.parent));
+        }
+        Some(service)
+    }
+
+    /// Answer from the io thread, at once, whatever runs.
+    pub fn answer_now(&self, request: &Request, content: &serde_json::Value) {
+        self.outbox.push(status("busy", &request.parent));
+        let reply = reply_entry(request, EMPTY_OBJECT, content.to_string().into());
+        self.end_request(&request.parent, Some(reply));
+    }
+
+    /// A message that asks nothing of us: busy and idle, no reply.
+    pub fn pass_over(&self, request: &Request) {
+        self.outbox.push(status("busy", &request.parent));
+        self.end_request(&request.parent, None);
+    }
+
+    pub(crate) fn answer_aborted(&self, request: &Request) {
+        self.answer_now(request, &json!({"status": "aborted"}));
+    }
+
+    /// Was this cell sent before the front end could see the error that aborts it?
+    pub(crate) fn falls_to_abort(&self, date: &str) -> bool {
+        let mut abort = lock(&self.abort);
+        let Some((until, at)) = &abort.window else {
+            return false;
+        };
+        if Instant::now() > *until {
+            abort.window = None;
+            return false;
+        }
+        // Both end in Z and have microseconds, so that they compare as text; another form does not count.
+        date.len() == at.len() && date.ends_with('Z') && date < at.as_str()
+    }
+
+    // -- output -----------------------------------------------------------------------------------
+
+    /// Publish on iopub, after all that was written before. Returns false when the caller should
+    /// wait for space.
+    pub fn publish(
+        &self,
+        msg_type: &str,
+        parent: Option<&Parent>,
+        metadata: Bytes,
+        content: Bytes,
+        buffers: Vec<Bytes>,
+    ) -> bool {
+        self.outbox.push(Entry::Publish(Publication {
+            msg_type: msg_type.into(),
+            parent: parent.map_or(EMPTY_OBJECT, |parent| parent.header.clone()),
+            metadata,
+            content,
+            buffers,
+        }))
+    }
+
+    /// What runs on the main thread now.
+    pub fn running(&self) -> Option<Arc<Parent>> {
+        lock(&self.running).current.clone()
+    }
+
+    /// Where output goes that names no cell: what runs now, else what ran last.
+    pub fn output_parent(&self) -> Option<Arc<Parent>> {
+        let running = lock(&self.running);
+        running.current.clone().or_else(|| running.last.clone())
+    }
+
+    /// Write to a stream. Before the first cell there is no one to show it: then the server's log.
+    /// Returns false when the caller should wait for space.
+    pub fn write(&self, name: StreamName, parent: Option<&Arc<Parent>>, text: &str) -> bool {
+        if let Some(parent) = parent {
+            return self.outbox.write(name, Some(parent), text);
+        }
+        match self.output_parent() {
+            Some(parent) => self.outbox.write(name, Some(&parent), text),
+            None => {
+                self.capture.log(name, text);
+                true
+            }
+        }
+    }
+
+    /// Put what C code and children wrote behind what Python wrote before. Any thread.
+    pub fn drain_capture(&self, complete: bool) -> usize {
+        self.capture.drain(complete, |name, text| {
+            self.write(name, None, text);
+        })
+    }
+
+    /// A duplicate of what fd 1 or 2 was before it was captured.
+    pub fn original_fd(&self, name: StreamName) -> io::Result<std::os::fd::OwnedFd> {
+        self.capture.original(name).try_clone()
+    }
+
+    /// Ask the person who sent `parent`. The answer is waited for with `self.input`.
+    pub fn ask(&self, parent: &Arc<Parent>, prompt: &str, password: bool) {
+        let msg_id = uuid::Uuid::new_v4().to_string();
+        self.drain_capture(false);
+        self.input.ask(&msg_id, &parent.msg_id);
+        let content = json!({"prompt": prompt, "password": password});
+        self.outbox.push(Entry::Input {
+            parent: Arc::clone(parent),
+            msg_id,
+            content: content.to_string().into(),
+        });
+    }
+
+    // -- life -------------------------------------------------------------------------------------
+
+    /// Interrupt the cell that runs, and the processes it started.
+    pub fn interrupt(&self) {
+        if self.running().is_some() {
+            process::send(&process::descendants(), libc::SIGINT);
+            self.main_thread.interrupt();
+        }
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Shut down once the running request is answered.
+    pub fn request_exit(&self) {
+        self.exit_wanted.store(true, Ordering::Release);
+    }
+
+    /// Start to shut down. The io thread watches over it; see `lifecycle`.
+    pub fn begin_stop(&self) {
+        if !self.stopping.swap(true, Ordering::AcqRel) {
+            self.stop.notify_one();
+            self.main.wake();
+        }
+    }
+
+    /// Python has finished: send what is left, then end the process. Does not return.
+    pub fn leave(&self, code: i32) -> ! {
+        self.exit_code.store(code, Ordering::Release);
+        self.drain_capture(true);
+        self.begin_stop();
+        self.exit.notify_one();
+        // The io thread ends the process; this is for the case that it cannot.
+        std::thread::sleep(Duration::from_secs(2));
+        process::end(code)
+    }
+}

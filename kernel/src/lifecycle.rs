@@ -1,0 +1,80 @@
+//! From the request to stop to the end of the process, within the time a Jupyter server waits.
+//! Also: what makes the kernel stop that is no request (SIGTERM, the death of the parent).
+
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+
+use crate::kernel::Kernel;
+use crate::process;
+use crate::request::Service;
+use std::sync::atomic::Ordering;
+
+/// `jupyter_client` sends SIGTERM 2.5 s after its request; with the last messages and the children
+/// ended, the process is gone by 2.2 s.
+const BUDGET: Duration = Duration::from_millis(1_750);
+/// A cell that runs is interrupted again after each of these.
+const INTERRUPT_AGAIN: Duration = Duration::from_millis(200);
+/// Children had SIGINT at once; those left are ended now.
+const CHILDREN_END: Duration = Duration::from_millis(500);
+/// The main thread has not come back by now: the service thread runs the exit handlers.
+const MAIN_LATE: Duration = Duration::from_millis(700);
+/// What exit handlers may take.
+const EXIT_HANDLERS: Duration = Duration::from_millis(1_000);
+/// What the last messages may take to reach the front ends.
+pub const LAST_FLUSH: Duration = Duration::from_millis(300);
+
+/// Wait for the order to stop, then see it through. Returns when the process should end.
+pub async fn run(kernel: Arc<Kernel>) {
+    kernel.stop.notified().await;
+    let start = Instant::now();
+    let mut next_interrupt = start;
+    let (mut children_told, mut service_told) = (false, false);
+    loop {
+        if timeout(Duration::from_millis(50), kernel.exit.notified())
+            .await
+            .is_ok()
+        {
+            return;
+        }
+        let leaving = *kernel
+            .leaving
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let elapsed = start.elapsed();
+        match leaving {
+            Some(since) if since.elapsed() > EXIT_HANDLERS => return,
+            None if Instant::now() >= next_interrupt => {
+                next_interrupt += INTERRUPT_AGAIN;
+                kernel.interrupt();
+            }
+            None if elapsed > MAIN_LATE && !service_told => {
+                service_told = true;
+                kernel.service.push(Service::Exit);
+            }
+            _ => {}
+        }
+        if elapsed > CHILDREN_END && !children_told {
+            children_told = true;
+            process::send(&process::own_processes(), libc::SIGTERM);
+        }
+        if elapsed > BUDGET {
+            return;
+        }
+    }
+}
+
+/// End the children that are left and the process itself.
+pub async fn end(kernel: &Kernel) -> ! {
+    let left = process::own_processes();
+    process::send(&left, libc::SIGTERM);
+    for _ in 0..10 {
+        if process::own_processes().is_empty() {
+            break;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    process::send(&process::own_processes(), libc::SIGKILL);
+    process::end(kernel.exit_code.load(Ordering::Acquire))
+}

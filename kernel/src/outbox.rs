@@ -1,0 +1,399 @@
+//! Everything that leaves the kernel, in the order it was written. Any thread puts in, the io
+//! thread takes out. Owns coalescing of streams and backpressure; knows nothing of sockets.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::parent::{Channel, Parent};
+
+/// Writers wait while more than this many bytes are unsent.
+pub const BACKPRESSURE_BYTES: usize = 8 << 20;
+/// A stream message is closed at this size, so that a front end never gets one huge message.
+pub const STREAM_CHUNK_BYTES: usize = 1 << 20;
+
+/// How long the first line of a pause may stay without its newline.
+const LINE_PATIENCE: Duration = Duration::from_millis(1);
+
+/// `stdout` or `stderr`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StreamName {
+    Stdout,
+    Stderr,
+}
+
+impl StreamName {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+/// A message on iopub.
+#[derive(Debug, Clone)]
+pub struct Publication {
+    pub msg_type: String,
+    /// `parent_header`; `{}` when nothing caused it.
+    pub parent: Bytes,
+    pub metadata: Bytes,
+    pub content: Bytes,
+    pub buffers: Vec<Bytes>,
+}
+
+/// A reply on shell or control.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    pub channel: Channel,
+    pub parent: Arc<Parent>,
+    pub msg_type: String,
+    pub metadata: Bytes,
+    pub content: Bytes,
+}
+
+/// One thing to send.
+#[derive(Debug)]
+pub enum Entry {
+    Stream {
+        name: StreamName,
+        parent: Option<Arc<Parent>>,
+        text: String,
+    },
+    Publish(Publication),
+    Reply(Reply),
+    /// `input_request` on stdin, with the id its answer will name.
+    Input {
+        parent: Arc<Parent>,
+        msg_id: String,
+        content: Bytes,
+    },
+}
+
+impl Entry {
+    fn size(&self) -> usize {
+        const ENVELOPE: usize = 512;
+        match self {
+            Self::Stream { text, .. } => text.len(),
+            Self::Publish(p) => {
+                ENVELOPE + p.content.len() + p.buffers.iter().map(Bytes::len).sum::<usize>()
+            }
+            Self::Reply(r) => ENVELOPE + r.content.len(),
+            Self::Input { content, .. } => ENVELOPE + content.len(),
+        }
+    }
+}
+
+/// What the io thread waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    /// It is at work and looks again by itself.
+    Nothing,
+    /// It pauses after a stream message, so that a print loop is not one message a line.
+    Urgent,
+    /// It waits a moment for the end of a line: `print` writes text and newline one by one.
+    Line,
+    Anything,
+}
+
+#[derive(Debug)]
+struct State {
+    entries: Vec<Entry>,
+    bytes: usize,
+    /// Bytes taken by the io thread and not yet handed to a socket.
+    in_flight: usize,
+    awaited: Awaited,
+    urgent: bool,
+}
+
+/// The queue between everyone and the io thread.
+#[derive(Debug)]
+pub struct Outbox {
+    state: Mutex<State>,
+    wake: Notify,
+    space: Condvar,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self {
+            state: Mutex::new(State {
+                entries: Vec::new(),
+                bytes: 0,
+                in_flight: 0,
+                awaited: Awaited::Nothing,
+                urgent: false,
+            }),
+            wake: Notify::new(),
+            space: Condvar::new(),
+        }
+    }
+}
+
+impl Outbox {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Append text to a stream. Returns false when the caller should wait for space.
+    pub fn write(&self, name: StreamName, parent: Option<&Arc<Parent>>, text: &str) -> bool {
+        if text.is_empty() {
+            return true;
+        }
+        let mut state = self.lock();
+        state.bytes += text.len();
+        match state.entries.last_mut() {
+            Some(Entry::Stream {
+                name: last,
+                parent: of,
+                text: so_far,
+            }) if *last == name
+                && same(of.as_ref(), parent)
+                && so_far.len() < STREAM_CHUNK_BYTES =>
+            {
+                so_far.push_str(text);
+            }
+            _ => state.entries.push(Entry::Stream {
+                name,
+                parent: parent.cloned(),
+                text: text.to_owned(),
+            }),
+        }
+        let room = state.bytes + state.in_flight < BACKPRESSURE_BYTES;
+        self.signal(
+            &mut state,
+            if text.ends_with('\n') {
+                Awaited::Line
+            } else {
+                Awaited::Anything
+            },
+        );
+        room
+    }
+
+    /// Append a message. It ends the stream message before it and is sent without delay.
+    /// Returns false when the caller should wait for space.
+    pub fn push(&self, entry: Entry) -> bool {
+        self.push_all([entry])
+    }
+
+    /// Append messages that belong together.
+    pub fn push_all(&self, entries: impl IntoIterator<Item = Entry>) -> bool {
+        let mut state = self.lock();
+        for entry in entries {
+            state.bytes += entry.size();
+            state.entries.push(entry);
+        }
+        state.urgent = true;
+        self.signal(&mut state, Awaited::Urgent);
+        state.bytes + state.in_flight < BACKPRESSURE_BYTES
+    }
+
+    /// Send what is there now, without waiting for more of a stream.
+    pub fn hurry(&self) {
+        let mut state = self.lock();
+        if !state.entries.is_empty() {
+            state.urgent = true;
+            self.signal(&mut state, Awaited::Urgent);
+        }
+    }
+
+    /// Wake the io thread when it waits for something of this weight. `Anything` is the lightest.
+    fn signal(&self, state: &mut State, weight: Awaited) {
+        let wakes = match state.awaited {
+            Awaited::Nothing => false,
+            Awaited::Urgent => weight == Awaited::Urgent,
+            Awaited::Line => weight != Awaited::Anything,
+            Awaited::Anything => true,
+        };
+        if wakes {
+            state.awaited = Awaited::Nothing;
+            self.wake.notify_one();
+        }
+    }
+
+    /// Block this thread until there is room, at most `patience`. True when there is.
+    pub fn wait_for_space(&self, patience: Duration) -> bool {
+        let full = |state: &mut State| state.bytes + state.in_flight >= BACKPRESSURE_BYTES;
+        let (mut state, _) = self
+            .space
+            .wait_timeout_while(self.lock(), patience, full)
+            .unwrap_or_else(PoisonError::into_inner);
+        !full(&mut state)
+    }
+
+    /// Is there room for more? For readers that must not block.
+    pub fn has_space(&self) -> bool {
+        let state = self.lock();
+        state.bytes + state.in_flight < BACKPRESSURE_BYTES
+    }
+
+    /// Is nothing left to be sent?
+    pub fn is_empty(&self) -> bool {
+        let state = self.lock();
+        state.entries.is_empty() && state.in_flight == 0
+    }
+
+    /// Take all entries, waiting until there are some. For the io thread.
+    pub async fn take(&self) -> Vec<Entry> {
+        loop {
+            let unfinished = {
+                let mut state = self.lock();
+                state.awaited = Awaited::Anything;
+                match state.entries.last() {
+                    None => None,
+                    Some(Entry::Stream { text, .. }) => {
+                        Some(!state.urgent && !text.ends_with('\n'))
+                    }
+                    Some(_) => Some(false),
+                }
+            };
+            match unfinished {
+                None => self.wake.notified().await,
+                Some(true) => {
+                    self.pause(Awaited::Line, LINE_PATIENCE).await;
+                    return self.take_all();
+                }
+                Some(false) => return self.take_all(),
+            }
+        }
+    }
+
+    fn take_all(&self) -> Vec<Entry> {
+        let mut state = self.lock();
+        state.in_flight = state.bytes;
+        state.bytes = 0;
+        state.urgent = false;
+        state.awaited = Awaited::Nothing;
+        std::mem::take(&mut state.entries)
+    }
+
+    /// The batch taken last has been handed to the sockets.
+    pub fn sent(&self) {
+        self.lock().in_flight = 0;
+        self.space.notify_all();
+    }
+
+    /// Let a stream gather for a moment; ends early when something urgent comes.
+    pub async fn gather(&self, pause: Duration) {
+        self.pause(Awaited::Urgent, pause).await;
+    }
+
+    async fn pause(&self, awaited: Awaited, pause: Duration) {
+        {
+            let mut state = self.lock();
+            if state.urgent {
+                return;
+            }
+            state.awaited = awaited;
+        }
+        let _ = tokio::time::timeout(pause, self.wake.notified()).await;
+    }
+}
+
+fn same(a: Option<&Arc<Parent>>, b: Option<&Arc<Parent>>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parent(id: &str) -> Arc<Parent> {
+        Arc::new(Parent {
+            header: Bytes::from_static(b"{}"),
+            msg_id: id.into(),
+            msg_type: "execute_request".into(),
+            cell_id: String::new(),
+            identities: Vec::new(),
+            allow_stdin: false,
+        })
+    }
+
+    fn texts(entries: &[Entry]) -> Vec<(&'static str, String, String)> {
+        entries
+            .iter()
+            .filter_map(|entry| match entry {
+                Entry::Stream { name, parent, text } => {
+                    let id = parent
+                        .as_ref()
+                        .map(|p| p.msg_id.clone())
+                        .unwrap_or_default();
+                    Some((name.as_str(), id, text.clone()))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn writes_of_one_stream_and_cell_become_one_message_and_order_is_kept() {
+        let (outbox, a, b) = (Outbox::default(), parent("a"), parent("b"));
+        outbox.write(StreamName::Stdout, Some(&a), "1");
+        outbox.write(StreamName::Stdout, Some(&a), "2");
+        outbox.write(StreamName::Stderr, Some(&a), "3");
+        outbox.write(StreamName::Stdout, Some(&a), "4");
+        outbox.write(StreamName::Stdout, Some(&b), "5");
+        let got = texts(&outbox.take().await);
+        let want = [
+            ("stdout", "a", "12"),
+            ("stderr", "a", "3"),
+            ("stdout", "a", "4"),
+            ("stdout", "b", "5"),
+        ];
+        assert_eq!(got, want.map(|(n, p, t)| (n, p.to_string(), t.to_string())));
+    }
+
+    #[tokio::test]
+    async fn a_writer_is_told_to_wait_at_8_mib_and_released_once_it_is_sent() {
+        let outbox = Outbox::default();
+        let a = parent("a");
+        assert!(outbox.write(
+            StreamName::Stdout,
+            Some(&a),
+            &"x".repeat(BACKPRESSURE_BYTES - 1)
+        ));
+        assert!(!outbox.write(StreamName::Stdout, Some(&a), "x"));
+        assert!(!outbox.wait_for_space(Duration::from_millis(1)));
+        let batch = outbox.take().await;
+        assert_eq!(
+            batch.len(),
+            2,
+            "a message is closed at 1 MiB and the next write starts another"
+        );
+        assert!(!outbox.has_space(), "taken is not yet sent");
+        outbox.sent();
+        assert!(outbox.wait_for_space(Duration::from_millis(1)));
+        assert!(outbox.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_message_cuts_the_pause_of_a_stream_short() {
+        let outbox = Arc::new(Outbox::default());
+        let writer = Arc::clone(&outbox);
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            writer.push(Entry::Publish(Publication {
+                msg_type: "display_data".into(),
+                parent: Bytes::new(),
+                metadata: Bytes::new(),
+                content: Bytes::new(),
+                buffers: Vec::new(),
+            }));
+        });
+        tokio::time::timeout(
+            Duration::from_secs(20),
+            outbox.gather(Duration::from_secs(60)),
+        )
+        .await
+        .unwrap();
+        thread.join().unwrap();
+        assert_eq!(outbox.take().await.len(), 1);
+    }
+}

@@ -1,0 +1,60 @@
+//! The request that caused something: what replies, output and questions refer to.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::wire::{LossyString, Message, Part};
+
+/// Which socket a request came in on, and its reply goes out on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Channel {
+    Shell,
+    Control,
+}
+
+impl Channel {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Shell => "shell",
+            Self::Control => "control",
+        }
+    }
+}
+
+/// A request as others refer to it. Shared, immutable.
+#[derive(Debug)]
+pub struct Parent {
+    /// The request's header, byte for byte: the `parent_header` of all it causes.
+    pub header: Bytes,
+    pub msg_id: String,
+    pub msg_type: String,
+    /// `metadata.cellId`, where the front end gave one.
+    pub cell_id: String,
+    /// Route back to the front end that asked; its stdin socket has the same identity.
+    pub identities: Vec<Bytes>,
+    /// `content.allow_stdin` of an `execute_request`.
+    pub allow_stdin: bool,
+}
+
+impl Parent {
+    /// Take what matters from a received message.
+    pub fn of(message: &Message, allow_stdin: bool) -> Arc<Self> {
+        #[derive(serde::Deserialize)]
+        struct Metadata {
+            #[serde(rename = "cellId")]
+            cell_id: LossyString,
+        }
+        let metadata = message.parse::<Metadata>(Part::Metadata).ok();
+        Arc::new(Self {
+            header: message.header.raw.clone(),
+            msg_id: message.header.msg_id.clone(),
+            msg_type: message.header.msg_type.clone(),
+            cell_id: metadata
+                .map(|metadata| metadata.cell_id.0)
+                .unwrap_or_default(),
+            identities: message.identities.clone(),
+            allow_stdin,
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! What happens to each message that comes in on shell or control. Runs on the io thread, never
+//! waits: it answers at once, or hands the request to Python.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::json;
+
+use crate::kernel::Kernel;
+use crate::parent::{Channel, Parent};
+use crate::request::{Request, Service};
+use crate::wire::{EMPTY_OBJECT, Message, Part};
+
+/// Handle one message. Whatever it holds, the kernel goes on.
+pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
+    // Strings are passed over here, not decoded: a lone surrogate in a cell is no fault.
+    let content_fault = message.object(Part::Content).err();
+    let allow_stdin = allows_stdin(&message);
+    let date = message.header.date.clone().unwrap_or_default();
+    let request = Request {
+        channel,
+        parent: Parent::of(&message, allow_stdin),
+        content: message.content,
+        metadata: message.metadata,
+        buffers: message.buffers,
+    };
+    let msg_type = Arc::clone(&request.parent);
+    let msg_type = msg_type.msg_type.as_str();
+    if let Some(fault) = content_fault {
+        if msg_type.ends_with("_request") {
+            refuse(kernel, &request, "MalformedRequest", &fault.to_string());
+        } else {
+            kernel.pass_over(&request);
+        }
+        return;
+    }
+    match msg_type {
+        "kernel_info_request" => kernel.answer_now(&request, &kernel.language.kernel_info()),
+        "connect_request" => {
+            let info = &kernel.connection.info;
+            let ports = json!({
+                "status": "ok",
+                "shell_port": info.shell_port,
+                "iopub_port": info.iopub_port,
+                "stdin_port": info.stdin_port,
+                "control_port": info.control_port,
+                "hb_port": info.hb_port,
+            });
+            kernel.answer_now(&request, &ports);
+        }
+        "interrupt_request" => {
+            kernel.interrupt();
+            kernel.answer_now(&request, &json!({"status": "ok"}));
+        }
+        "shutdown_request" => shut_down(kernel, &request),
+        "execute_request" if kernel.is_stopping() || kernel.falls_to_abort(&date) => {
+            kernel.answer_aborted(&request)
+        }
+        "execute_request" | "comm_open" | "comm_msg" | "comm_close" => kernel.main.push(request),
+        "complete_request"
+        | "inspect_request"
+        | "is_complete_request"
+        | "history_request"
+        | "comm_info_request" => {
+            kernel.service.push(Service::Answer(request));
+        }
+        other if other.ends_with("_request") => {
+            let fault = format!("this kernel does not know the message type `{other}`");
+            refuse(kernel, &request, "UnknownMessageType", &fault);
+        }
+        _ => kernel.pass_over(&request),
+    }
+}
+
+fn shut_down(kernel: &Kernel, request: &Request) {
+    #[derive(serde::Deserialize, Default)]
+    struct Content {
+        #[serde(default)]
+        restart: Option<bool>,
+    }
+    let content: Content = serde_json::from_slice(&request.content).unwrap_or_default();
+    let reply = json!({"status": "ok", "restart": content.restart.unwrap_or(false)});
+    let content = Bytes::from(reply.to_string());
+    kernel.publish(
+        "shutdown_reply",
+        Some(&request.parent),
+        EMPTY_OBJECT,
+        content,
+        Vec::new(),
+    );
+    kernel.answer_now(request, &reply);
+    kernel.begin_stop();
+}
+
+fn refuse(kernel: &Kernel, request: &Request, name: &str, value: &str) {
+    kernel.answer_now(
+        request,
+        &json!({"status": "error", "ename": name, "evalue": value, "traceback": []}),
+    );
+}
+
+fn allows_stdin(message: &Message) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Content {
+        #[serde(default)]
+        allow_stdin: Option<bool>,
+    }
+    message
+        .parse::<Content>(Part::Content)
+        .is_ok_and(|content| content.allow_stdin.unwrap_or(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Header;
+
+    fn message(content: &'static [u8]) -> Message {
+        Message {
+            identities: Vec::new(),
+            header: Header::parse(Bytes::from_static(
+                br#"{"msg_id":"1","msg_type":"execute_request"}"#,
+            ))
+            .unwrap(),
+            parent_header: EMPTY_OBJECT,
+            metadata: EMPTY_OBJECT,
+            content: Bytes::from_static(content),
+            buffers: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn stdin_is_allowed_unless_the_front_end_says_no() {
+        assert!(allows_stdin(&message(br#"{"code":""}"#)));
+        assert!(allows_stdin(&message(br#"{"code":"","allow_stdin":null}"#)));
+        assert!(!allows_stdin(&message(
+            br#"{"code":"'\ud800'","allow_stdin":false}"#
+        )));
+    }
+}
