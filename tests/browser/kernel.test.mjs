@@ -59,12 +59,12 @@ test('completion is answered while a cell runs', limit, async () => {
   await lab.openCells('complete.ipynb', 'import time\nprint("begun")\nwhile True:\n    time.sleep(0.01)');
   const { over } = lab.begin(0);
   await lab.waitOutput(0, 'begun');
-  const matches = await lab.page.evaluate(async () => {
+  const completed = await lab.page.evaluate(async () => {
     const { kernel } = window.panel.sessionContext.session;
-    const reply = await kernel.requestComplete({ code: 'time.slee', cursor_pos: 9 });
-    return reply.content.matches;
+    const { content } = await kernel.requestComplete({ code: 'time.slee', cursor_pos: 9 });
+    return content.matches.map(match => 'time.slee'.slice(0, content.cursor_start) + match);
   });
-  assert.deepEqual(matches, ['time.sleep']);
+  assert.deepEqual(completed, ['time.sleep']);
   const running = await lab.page.evaluate(() => window.panel.content.model.sharedModel.cells[0].toJSON().execution_count);
   assert.equal(running, null, 'the cell ended before the completion came');
   await lab.interrupt();

@@ -27,7 +27,7 @@ IDENTITY = """{
 
 
 def test_the_interpreter_is_what_ipykernel_shows() -> None:
-    with started("python3") as other:
+    with started("python3", PYTHONDONTWRITEBYTECODE="") as other:
         expected = other.value(IDENTITY, "import os, sys")
     with started() as kernel:
         assert kernel.value(IDENTITY, "import os, sys") == expected
@@ -64,7 +64,7 @@ def test_children_are_the_real_python() -> None:
     code = """
 import multiprocessing, os, subprocess, sys
 script = "import os, sys; print(os.readlink('/proc/self/exe')); print(sys.prefix)"
-by_subprocess = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout.split()
+by_subprocess = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout.splitlines()
 with multiprocessing.get_context("spawn").Pool(1) as pool:
     by_spawn = pool.apply(os.readlink, ["/proc/self/exe"])
 with multiprocessing.get_context("forkserver").Pool(1) as pool:
