@@ -1,1 +1,26 @@
-//! TPU runtime session.
+//! The TPU runtime session behind the PJRT C API.
+//!
+//! As a cdylib this is `libtpu_core.so`, a PJRT plug-in that wraps another one (libtpu on a TPU
+//! VM, an XLA CPU plug-in elsewhere) and sees every program, buffer and transfer of a process. As
+//! an rlib it is the client with which a host program reads that session.
+//!
+//! ```text
+//! TorchTPU ── GetPjrtApi ──► plugin ──► wrapped plug-in
+//!                              │
+//!                              ▼
+//! host ◄── client ◄── api ◄── session
+//! ```
+//!
+//! It knows of no Jupyter and no Python.
+
+pub mod api;
+pub mod choice;
+pub mod client;
+mod pjrt;
+mod plugin;
+mod program;
+mod session;
+
+pub use api::Snapshot;
+pub use client::{AttachError, Session};
+pub use session::{Event, EventKind, Identity};

@@ -1,0 +1,213 @@
+"""Makes `import torch; torch.ones(3, device="tpu")` simply work in this process and its children.
+
+`install` prepares the environment TorchTPU reads when it starts and puts a finder on
+`sys.meta_path` that touches three modules of `torch_tpu` as they are loaded: on a machine
+without a TPU they find an emulated one; everywhere they are quiet. Nothing of torch is imported
+here, so a process that never uses it pays about a millisecond.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+#: Shared library of the crate tpu-core, unless `TPU_KERNEL_CORE_LIBRARY` names another.
+_LIBRARY = Path(__file__).resolve().parent / "lib" / "libtpu_core.so"
+
+#: XLA CPU plug-ins, best first: package, path inside it. docs/ARCHITECTURE.md says why.
+_CPU_PLUGINS = (
+    ("fastatomstruct_xla_cpu", "libpjrt_cpu.so"),
+    ("lammps_jax_pjrt_cpu", "pjrt_c_api_cpu_plugin.so"),
+    ("xla_plugins.xla_cpu_pjrt", "xla_cpu_pjrt.so"),
+)
+
+#: What TorchTPU and XLA read at start, unless the user decided otherwise.
+_QUIET = {
+    # Absl lines of torch_tpu and libtpu, the cache statistics at exit included.
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    # No question to a metadata server that only a TPU VM has.
+    "TPU_SKIP_MDS_QUERY": "1",
+}
+
+
+def library() -> Path:
+    """Path of libtpu_core.so, whether it exists or not."""
+    chosen = os.environ.get("TPU_KERNEL_CORE_LIBRARY")
+    return Path(chosen) if chosen else _LIBRARY
+
+
+def install(library: str | os.PathLike[str] | None = None) -> None:
+    """Prepare this process and its children; harmless when called again.
+
+    Does nothing where libtpu_core.so is missing, so that a broken installation still starts.
+    """
+    core = Path(library) if library else globals()["library"]()
+    if not core.is_file() or any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    _prepare_environment(core)
+    # TorchTPU announces what is experimental, and that tcmalloc is not loaded.
+    warnings.filterwarnings("ignore", message=r"<TorchTpu/")
+    sys.meta_path.insert(0, _Finder())
+
+
+def _prepare_environment(core: Path) -> None:
+    environ = os.environ
+    given = environ.get("TPU_LIBRARY_PATH")
+    if given and Path(given).name != core.name:
+        # The user's own libtpu: it is wrapped, not replaced.
+        environ.setdefault("TPU_KERNEL_LIBTPU", given)
+    environ["TPU_LIBRARY_PATH"] = str(core)
+    environ["TPU_KERNEL_CORE_LIBRARY"] = str(core)
+    # Children start through the .pth hook, which looks for this.
+    environ["TPU_KERNEL_BOOT"] = "1"
+    for name, value in _QUIET.items():
+        environ.setdefault(name, value)
+    if "TPU_KERNEL_CPU_PLUGIN" not in environ and (plugin := _find_cpu_plugin()):
+        environ["TPU_KERNEL_CPU_PLUGIN"] = str(plugin)
+    if "TPU_KERNEL_LIBTPU" not in environ and (libtpu := _find("libtpu", "libtpu.so")):
+        environ["TPU_KERNEL_LIBTPU"] = str(libtpu)
+    if "TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT" not in environ and (cache := _cache_folder()):
+        environ["TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT"] = str(cache)
+
+
+def _find(package: str, file: str) -> Path | None:
+    """A file of an installed package, found without importing it."""
+    search: Sequence[str] | None = None
+    for part in package.split("."):
+        spec = importlib.machinery.PathFinder.find_spec(part, search)
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        search = list(spec.submodule_search_locations)
+    paths = (Path(folder) / file for folder in search or ())
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _find_cpu_plugin() -> Path | None:
+    found = (_find(package, file) for package, file in _CPU_PLUGINS)
+    return next((path for path in found if path), None)
+
+
+def _cache_folder() -> Path | None:
+    """Where compiled programs stay between kernels, or None when that is switched off.
+
+    Programs of the emulation are machine code for this CPU made by one plug-in, so both are in
+    the name; TorchTPU adds its own version below.
+    """
+    chosen = os.environ.get("TPU_KERNEL_CACHE")
+    if chosen is not None and chosen.lower() in ("", "0", "off"):
+        return None
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    root = Path(chosen) if chosen else Path(base).expanduser() / "tpu-kernel"
+    plugin = os.environ.get("TPU_KERNEL_PJRT_PLUGIN") or os.environ.get("TPU_KERNEL_CPU_PLUGIN")
+    if not plugin:
+        return root / "libtpu"
+    try:
+        size = Path(plugin).stat().st_size
+        cpu = _cpu_features()
+    except OSError:
+        return None
+    made_by = hashlib.sha256(f"{plugin} {size} {cpu}".encode()).hexdigest()[:12]
+    folder = root / f"{Path(plugin).parent.name}-{made_by}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder
+
+
+def _cpu_features() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith(("flags", "Features")):
+            return line
+    return ""
+
+
+@functools.cache
+def choice() -> dict[str, Any]:
+    """What tpu-core would wrap: `chip`, `plugin` or `problem`. Loads the library, no plug-in."""
+    core = ctypes.CDLL(str(library()), mode=os.RTLD_NOW)
+    sink_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_ubyte), ctypes.c_size_t)
+    parts: list[bytes] = []
+    sink = sink_type(lambda _context, data, size: parts.append(ctypes.string_at(data, size)))
+    core.tpu_core_choice.argtypes = [sink_type, ctypes.c_void_p]
+    core.tpu_core_choice.restype = None
+    core.tpu_core_choice(sink, None)
+    return json.loads(b"".join(parts))
+
+
+def emulated() -> bool:
+    """Whether this machine's "tpu" is an emulated one."""
+    return not choice()["chip"]
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Lets a few modules of torch_tpu load as always, then adjusts them."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        patch = _PATCHES.get(fullname)
+        if patch is None:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.loader is None:
+            return None
+        spec.loader = _Patched(spec.loader, patch)
+        return spec
+
+
+class _Patched(importlib.abc.Loader):
+    """A module's own loader, and what is done around it."""
+
+    def __init__(self, loader: Any, patch: Callable[[ModuleType, Callable[[], None]], None]) -> None:
+        self._loader = loader
+        self._patch = patch
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._patch(module, lambda: self._loader.exec_module(module))
+
+    def __getattr__(self, name: str) -> Any:
+        # `inspect`, `pkgutil` and debuggers ask the loader for source, file names and the like.
+        return getattr(self._loader, name)
+
+
+def _emulate_hardware(module: ModuleType, execute: Callable[[], None]) -> None:
+    """TorchTPU looks for chips on the PCI bus; on a machine without one it finds one v5e."""
+    execute()
+    if emulated():
+        name = "TPU v5e"
+        topology = module._V5E_TOPOLOGY
+        module.get_tpu_device_name = lambda: name
+        module._scan_pci_tpus = lambda: (1, topology)
+
+
+def _quiet_loader(module: ModuleType, execute: Callable[[], None]) -> None:
+    """The loader prints four lines about what it registers; nobody asked."""
+    module.__dict__["print"] = lambda *_args, **_keywords: None
+    execute()
+    if emulated():
+        import torch
+
+        # The flash kernel is TPU machine code. The mathematical form runs everywhere.
+        torch.backends.cuda.enable_flash_sdp(False)
+
+
+_PATCHES: dict[str, Callable[[ModuleType, Callable[[], None]], None]] = {
+    "torch_tpu._internal.utils.hardware": _emulate_hardware,
+    "torch_tpu._loader": _quiet_loader,
+}

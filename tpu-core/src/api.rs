@@ -1,0 +1,197 @@
+//! The C table through which the host program reads and steers the session.
+//!
+//! Version 1. Fields are only ever appended; a reader checks `struct_size` before it uses a field
+//! it knows to be newer. All functions may be called from any thread at any time.
+
+use std::ffi::{c_char, c_void};
+use std::panic::catch_unwind;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::choice;
+use crate::session::SESSION;
+
+/// Version of [`TpuCoreApi`].
+pub const VERSION: u32 = 1;
+
+/// Counters of the session. Bytes and nanoseconds; all sums run from the start of the process.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Bytes of this struct in the library that filled it.
+    pub struct_size: u64,
+    /// Bytes of live device buffers.
+    pub live_bytes: u64,
+    /// Most bytes live at once since the start or the last reset.
+    pub peak_bytes: u64,
+    /// Bytes there may be at once; 0 when nobody limits them here.
+    pub limit_bytes: u64,
+    /// Live device buffers.
+    pub live_buffers: u64,
+    /// Largest buffer since the start or the last reset of the peak.
+    pub largest_bytes: u64,
+    /// Buffers ever made.
+    pub allocations: u64,
+    /// Buffers taken over by a program that wrote its result in their place.
+    pub donations: u64,
+    /// Programs compiled, and the time that took.
+    pub compiles: u64,
+    pub compile_ns: u64,
+    /// Programs loaded from a cache instead, and the time that took.
+    pub cache_hits: u64,
+    pub cache_hit_ns: u64,
+    /// Launches accepted, and the time the device was busy with them.
+    pub executions: u64,
+    pub busy_ns: u64,
+    /// Host to device.
+    pub uploads: u64,
+    pub upload_bytes: u64,
+    /// Device to host.
+    pub downloads: u64,
+    pub download_bytes: u64,
+    /// Failures, asynchronous ones included.
+    pub errors: u64,
+    /// Launches and transfers begun, and those not yet ended.
+    pub issued: u64,
+    pub pending: u64,
+    /// Sequence number the next event will have: the cursor that skips all earlier ones.
+    pub next_sequence: u64,
+    /// 1 when the chip is emulated.
+    pub emulated: u64,
+}
+
+impl Default for Snapshot {
+    fn default() -> Self {
+        // SAFETY: a struct of integers only, for which zero is a value.
+        let mut snapshot: Self = unsafe { std::mem::zeroed() };
+        snapshot.struct_size = size_of::<Self>() as u64;
+        snapshot
+    }
+}
+
+/// Takes bytes that are valid during the call. The first argument is the caller's own.
+pub type Sink = unsafe extern "C" fn(context: *mut c_void, data: *const u8, size: usize);
+
+/// The table. Get it with [`tpu_core_api`].
+#[repr(C)]
+pub struct TpuCoreApi {
+    pub struct_size: usize,
+    pub version: u32,
+    /// Fill at most `size` bytes of a [`Snapshot`]; false while no client exists.
+    pub snapshot: unsafe extern "C" fn(out: *mut Snapshot, size: usize) -> bool,
+    /// Give the sink a JSON array of the events from `cursor` on; returns the next cursor.
+    pub events: unsafe extern "C" fn(cursor: u64, sink: Sink, context: *mut c_void) -> u64,
+    /// Stamp what starts from now on with this cell, in UTF-8; empty means no cell.
+    pub set_cell: unsafe extern "C" fn(name: *const c_char, size: usize),
+    /// Bytes there may be on the device; 0 goes back to the chip's own limit.
+    pub set_limit: unsafe extern "C" fn(bytes: u64),
+    /// Wait until what was issued before the call has ended; false when the time is over first.
+    pub wait_idle: unsafe extern "C" fn(timeout_ns: u64) -> bool,
+    /// Give the sink the identity of the device as a JSON object; false while no client exists.
+    pub identity: unsafe extern "C" fn(sink: Sink, context: *mut c_void) -> bool,
+    /// Start peak and largest again from what is live.
+    pub reset_peak: unsafe extern "C" fn(),
+    /// Give the sink, as a JSON object, which plug-in would be wrapped and why.
+    pub choice: unsafe extern "C" fn(sink: Sink, context: *mut c_void),
+}
+
+static TABLE: TpuCoreApi = TpuCoreApi {
+    struct_size: size_of::<TpuCoreApi>(),
+    version: VERSION,
+    snapshot,
+    events,
+    set_cell,
+    set_limit,
+    wait_idle,
+    identity,
+    reset_peak,
+    choice: describe_choice,
+};
+
+/// The table of this library; valid for ever.
+#[unsafe(no_mangle)]
+pub extern "C" fn tpu_core_api() -> *const TpuCoreApi {
+    &raw const TABLE
+}
+
+unsafe extern "C" fn snapshot(out: *mut Snapshot, size: usize) -> bool {
+    let Some(snapshot) = SESSION.snapshot() else {
+        return false;
+    };
+    if out.is_null() {
+        return false;
+    }
+    let size = size.min(size_of::<Snapshot>());
+    // SAFETY: the caller gave room for `size` bytes; a prefix of integers is copied.
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const snapshot).cast::<u8>(), out.cast::<u8>(), size)
+    };
+    true
+}
+
+unsafe extern "C" fn events(cursor: u64, sink: Sink, context: *mut c_void) -> u64 {
+    catch_unwind(|| {
+        let (next, events) = SESSION.events(cursor);
+        let text = serde_json::to_vec(&events).unwrap_or_else(|_| b"[]".to_vec());
+        // SAFETY: the bytes live until the sink returns.
+        unsafe { sink(context, text.as_ptr(), text.len()) };
+        next
+    })
+    .unwrap_or(cursor)
+}
+
+unsafe extern "C" fn set_cell(name: *const c_char, size: usize) {
+    let _ = catch_unwind(|| {
+        if name.is_null() || size == 0 {
+            SESSION.cells.enter("");
+            return;
+        }
+        // SAFETY: the caller gives `size` readable bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(name.cast::<u8>(), size) };
+        SESSION.cells.enter(&String::from_utf8_lossy(bytes));
+    });
+}
+
+unsafe extern "C" fn set_limit(bytes: u64) {
+    SESSION.residency.set_limit(bytes);
+}
+
+unsafe extern "C" fn wait_idle(timeout_ns: u64) -> bool {
+    catch_unwind(|| SESSION.wait_idle(Duration::from_nanos(timeout_ns))).unwrap_or(false)
+}
+
+unsafe extern "C" fn reset_peak() {
+    SESSION.residency.reset_peak();
+}
+
+unsafe extern "C" fn identity(sink: Sink, context: *mut c_void) -> bool {
+    catch_unwind(|| {
+        let Some(identity) = SESSION.identity() else {
+            return false;
+        };
+        let text = serde_json::to_vec(identity).unwrap_or_default();
+        // SAFETY: the bytes live until the sink returns.
+        unsafe { sink(context, text.as_ptr(), text.len()) };
+        true
+    })
+    .unwrap_or(false)
+}
+
+unsafe extern "C" fn describe_choice(sink: Sink, context: *mut c_void) {
+    let _ = catch_unwind(|| {
+        let text = serde_json::to_vec(&choice::describe()).unwrap_or_default();
+        // SAFETY: the bytes live until the sink returns.
+        unsafe { sink(context, text.as_ptr(), text.len()) };
+    });
+}
+
+/// As [`TpuCoreApi::choice`], for a caller that has no table yet: the bootstrap.
+///
+/// # Safety
+/// `sink` must accept bytes that are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpu_core_choice(sink: Sink, context: *mut c_void) {
+    // SAFETY: as the caller promises.
+    unsafe { describe_choice(sink, context) };
+}

@@ -1,0 +1,141 @@
+//! The host program's side of the C table: attach to the library and read its session safely.
+//!
+//! The library must be the same file TorchTPU loads: the loader then gives both the same
+//! instance, and with it the same session.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::api::{Snapshot, TpuCoreApi, VERSION};
+use crate::session::{Event, Identity};
+
+/// Why a library cannot be attached to.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    #[error("`{path}` cannot be loaded: {reason}")]
+    Load { path: PathBuf, reason: String },
+    #[error("`{path}` is not libtpu_core: it has no `tpu_core_api`")]
+    NotTpuCore { path: PathBuf },
+    #[error(
+        "`{path}` has version {found} of the table, {VERSION} is needed: reinstall pytorch-tpu-kernel"
+    )]
+    Version { path: PathBuf, found: u32 },
+}
+
+/// The session of this process as its library counts it. Cheap to copy; never detached.
+#[derive(Clone, Copy)]
+pub struct Session {
+    api: &'static TpuCoreApi,
+}
+
+impl Session {
+    /// Load the library at `path` and take its table.
+    pub fn attach(path: &Path) -> Result<Self, AttachError> {
+        let failed = |reason: String| AttachError::Load {
+            path: path.to_owned(),
+            reason,
+        };
+        let name =
+            CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(error.to_string()))?;
+        // SAFETY: a valid path; the library has no initialisers of its own.
+        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if library.is_null() {
+            // SAFETY: `dlerror` returns a string of this thread, or null.
+            let reason = unsafe { libc::dlerror() };
+            if reason.is_null() {
+                return Err(failed("unknown reason".into()));
+            }
+            // SAFETY: not null, ends with a zero byte.
+            return Err(failed(
+                unsafe { CStr::from_ptr(reason) }
+                    .to_string_lossy()
+                    .into_owned(),
+            ));
+        }
+        // SAFETY: an open library and a string that ends with a zero byte.
+        let symbol = unsafe { libc::dlsym(library, c"tpu_core_api".as_ptr()) };
+        if symbol.is_null() {
+            return Err(AttachError::NotTpuCore {
+                path: path.to_owned(),
+            });
+        }
+        // SAFETY: the symbol has this type in every version of the library.
+        let getter: extern "C" fn() -> *const TpuCoreApi = unsafe { std::mem::transmute(symbol) };
+        // SAFETY: the table is a static of the library, which is never unloaded.
+        let api = unsafe { getter().as_ref() }.ok_or_else(|| AttachError::NotTpuCore {
+            path: path.to_owned(),
+        })?;
+        if api.version != VERSION || api.struct_size < size_of::<TpuCoreApi>() {
+            return Err(AttachError::Version {
+                path: path.to_owned(),
+                found: api.version,
+            });
+        }
+        Ok(Self { api })
+    }
+
+    /// Counters, or `None` while no device exists.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        let mut snapshot = Snapshot::default();
+        // SAFETY: room for one snapshot.
+        unsafe { (self.api.snapshot)(&raw mut snapshot, size_of::<Snapshot>()) }.then_some(snapshot)
+    }
+
+    /// Events from `cursor` on, as far as they are still kept, and the cursor that continues.
+    pub fn events(&self, cursor: u64) -> (u64, Vec<Event>) {
+        let (next, text) = self.events_json(cursor);
+        (next, serde_json::from_slice(&text).unwrap_or_default())
+    }
+
+    /// As [`Self::events`], as the JSON array it travels in.
+    pub fn events_json(&self, cursor: u64) -> (u64, Vec<u8>) {
+        let mut text = Vec::new();
+        // SAFETY: the sink is called during the call only, with this context.
+        let next = unsafe { (self.api.events)(cursor, collect, (&raw mut text).cast()) };
+        (next, text)
+    }
+
+    /// Stamp what starts from now on with this cell; empty for none.
+    pub fn set_cell(&self, cell: &str) {
+        // SAFETY: pointer and length of a string that lives during the call.
+        unsafe { (self.api.set_cell)(cell.as_ptr().cast::<c_char>(), cell.len()) };
+    }
+
+    /// Bytes there may be on the device; 0 for the chip's own limit.
+    pub fn set_limit(&self, bytes: u64) {
+        // SAFETY: takes a number.
+        unsafe { (self.api.set_limit)(bytes) };
+    }
+
+    /// Wait until what was issued before has ended; false when the time is over first. Holds no
+    /// lock of the caller's: release the interpreter first.
+    pub fn wait_idle(&self, timeout: Duration) -> bool {
+        let nanoseconds = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        // SAFETY: takes a number.
+        unsafe { (self.api.wait_idle)(nanoseconds) }
+    }
+
+    /// Start peak and largest again from what is live.
+    pub fn reset_peak(&self) {
+        // SAFETY: takes nothing.
+        unsafe { (self.api.reset_peak)() };
+    }
+
+    /// Who the device is, or `None` while there is none.
+    pub fn identity(&self) -> Option<Identity> {
+        let mut text = Vec::new();
+        // SAFETY: the sink is called during the call only, with this context.
+        unsafe { (self.api.identity)(collect, (&raw mut text).cast()) }
+            .then(|| serde_json::from_slice(&text).ok())
+            .flatten()
+    }
+}
+
+unsafe extern "C" fn collect(context: *mut c_void, data: *const u8, size: usize) {
+    // SAFETY: the context is the vector of the caller above; data and size come together.
+    unsafe {
+        (*context.cast::<Vec<u8>>()).extend_from_slice(std::slice::from_raw_parts(data, size))
+    };
+}

@@ -1,0 +1,52 @@
+//! The PJRT plug-in: the function table TorchTPU sees, each function over a handle of our own.
+//!
+//! No pointer of the wrapped plug-in leaves this module: client, device, memory, buffer,
+//! executable, event, topology, layout and error are objects made here. A function whose handles
+//! are not translated answers UNIMPLEMENTED. A panic becomes an error, never an unwinding caller.
+
+mod buffer;
+mod client;
+mod compile;
+mod description;
+mod device;
+mod event;
+mod executable;
+mod execute;
+mod failure;
+mod handle;
+mod layouts;
+mod memory;
+mod table;
+mod topology;
+mod transfer;
+mod wrapped;
+
+use std::ffi::c_void;
+
+use crate::pjrt::Api;
+
+/// The table of this plug-in; the entry point every PJRT framework looks for.
+///
+/// It is valid for ever and never null: where nothing can be wrapped, its functions say so.
+#[unsafe(no_mangle)]
+pub extern "C" fn GetPjrtApi() -> *const Api {
+    std::panic::catch_unwind(table::table).unwrap_or(std::ptr::null())
+}
+
+/// libtpu's own control interface (power, metrics), passed on; null where libtpu is not wrapped.
+#[unsafe(no_mangle)]
+pub extern "C" fn GetLibtpuSdkApi() -> *const c_void {
+    type Getter = unsafe extern "C" fn() -> *const c_void;
+    std::panic::catch_unwind(|| {
+        let symbol = wrapped::get()
+            .ok()
+            .and_then(|wrapped| wrapped.symbol(c"GetLibtpuSdkApi"))?;
+        // SAFETY: libtpu exports this symbol as a function without arguments that returns a table.
+        let getter: Getter = unsafe { std::mem::transmute(symbol) };
+        // SAFETY: see above.
+        Some(unsafe { getter() })
+    })
+    .ok()
+    .flatten()
+    .unwrap_or(std::ptr::null())
+}

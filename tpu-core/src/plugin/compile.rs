@@ -1,0 +1,192 @@
+//! From program bytes to a loaded program: compiled, or taken from a cache.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::buffer::client_of;
+use super::client::Client;
+use super::executable::{Executable, LoadedExecutable};
+use super::failure::{Answer, Failure};
+use super::handle::{Handle, give, own};
+use super::topology::Topology;
+use super::transfer::record_failure;
+use super::wrapped::{self, Wrapped, bytes};
+use crate::pjrt::{ClientCompile, ClientLoad, Compile, ExecutableDeserializeAndLoad, Program, Raw};
+use crate::program;
+use crate::session::{EventKind, Record, SESSION, now_ns};
+
+/// The first version of the interface whose CPU plug-ins were seen to abort on a scan; up to the
+/// one before they answer with an error of their own.
+const SCAN_ABORTS_FROM: i32 = 107;
+
+pub fn compile(arguments: &mut ClientCompile) -> Answer {
+    compile_and_count(arguments).map_err(record_failure)
+}
+
+fn compile_and_count(arguments: &mut ClientCompile) -> Answer {
+    let wrapped = wrapped::get()?;
+    let client = client_of(arguments.client)?;
+    let code = code(arguments.program)?;
+    guard(wrapped, code)?;
+    let options = options(
+        wrapped,
+        arguments.compile_options,
+        arguments.compile_options_size,
+    );
+    let started_ns = now_ns();
+    let mut inner = *arguments;
+    inner.client = client.inner();
+    inner.compile_options = options.as_ptr().cast_mut().cast();
+    inner.compile_options_size = options.len();
+    wrapped.call(&mut inner)?;
+    let program = program::hash(code);
+    let loaded = LoadedExecutable::new(client, inner.executable, program)?;
+    let duration_ns = now_ns() - started_ns;
+    SESSION.activity.compiles.fetch_add(1, Ordering::Relaxed);
+    SESSION
+        .activity
+        .compile_ns
+        .fetch_add(duration_ns, Ordering::Relaxed);
+    record(
+        EventKind::Compile,
+        started_ns,
+        duration_ns,
+        code.len(),
+        program,
+        &loaded.name,
+    );
+    arguments.executable = give(loaded);
+    Ok(())
+}
+
+fn record(
+    kind: EventKind,
+    started_ns: u64,
+    duration_ns: u64,
+    size: usize,
+    program: u64,
+    name: &Arc<str>,
+) {
+    SESSION.journal.push(Record {
+        kind,
+        cell: SESSION.cells.current(),
+        started_ns,
+        duration_ns,
+        bytes: size as u64,
+        program,
+        name: Some(Arc::clone(name)),
+        ..Record::default()
+    });
+}
+
+/// The bytes of a program.
+fn code<'a>(program: Raw) -> Result<&'a [u8], Failure> {
+    // SAFETY: the caller gives a program that lives during the call, or null.
+    let program = unsafe { program.cast::<Program>().as_ref() }
+        .ok_or_else(|| Failure::invalid("no program"))?;
+    Ok(bytes(program.code.cast(), program.code_size))
+}
+
+/// Compile options as the wrapped plug-in understands them.
+fn options<'a>(wrapped: &Wrapped, start: Raw, size: usize) -> Cow<'a, [u8]> {
+    let options = bytes(start, size);
+    if wrapped.real {
+        Cow::Borrowed(options)
+    } else {
+        Cow::Owned(program::without_overrides(options))
+    }
+}
+
+/// Turn a program that would end the process into an error.
+fn guard(wrapped: &Wrapped, code: &[u8]) -> Answer {
+    if wrapped.real || wrapped.interface().1 < SCAN_ABORTS_FROM || !program::has_scan(code) {
+        return Ok(());
+    }
+    Err(Failure::unimplemented(
+        "the emulated TPU cannot run scan operations (cumsum, cumprod, logcumsumexp and what is built on them): \
+         move the tensor to the CPU for this step",
+    ))
+}
+
+pub fn compile_for_topology(arguments: &mut Compile) -> Answer {
+    let wrapped = wrapped::get()?;
+    guard(wrapped, code(arguments.program)?)?;
+    let options = options(
+        wrapped,
+        arguments.compile_options,
+        arguments.compile_options_size,
+    );
+    let mut inner = *arguments;
+    inner.topology = own::<Topology>(arguments.topology)?.inner();
+    inner.client = if arguments.client.is_null() {
+        arguments.client
+    } else {
+        own::<Client>(arguments.client)?.inner()
+    };
+    inner.compile_options = options.as_ptr().cast_mut().cast();
+    inner.compile_options_size = options.len();
+    wrapped.call(&mut inner).map_err(record_failure)?;
+    arguments.executable = give(Executable::new(inner.executable));
+    Ok(())
+}
+
+pub fn load(arguments: &mut ClientLoad) -> Answer {
+    let wrapped = wrapped::get()?;
+    let client = client_of(arguments.client)?;
+    let options = options(
+        wrapped,
+        arguments.compile_options,
+        arguments.compile_options_size,
+    );
+    let mut inner = *arguments;
+    inner.client = client.inner();
+    inner.executable = own::<Executable>(arguments.executable)?.inner();
+    inner.compile_options = options.as_ptr().cast_mut().cast();
+    inner.compile_options_size = options.len();
+    wrapped.call(&mut inner).map_err(record_failure)?;
+    arguments.loaded_executable = give(LoadedExecutable::new(client, inner.loaded_executable, 0)?);
+    Ok(())
+}
+
+/// A serialised program comes from a cache: a hit. One that this plug-in cannot load is a miss,
+/// which the caller makes good by compiling, not a failure to report.
+pub fn deserialize_and_load(arguments: &mut ExecutableDeserializeAndLoad) -> Answer {
+    let wrapped = wrapped::get()?;
+    let client = client_of(arguments.client)?;
+    let code = bytes(
+        arguments.serialized_executable,
+        arguments.serialized_executable_size,
+    );
+    let overrides = options(
+        wrapped,
+        arguments.overridden_serialized_compile_options,
+        arguments.overridden_serialized_compile_options_size,
+    );
+    let started_ns = now_ns();
+    let mut inner = *arguments;
+    inner.client = client.inner();
+    if !arguments.overridden_serialized_compile_options.is_null() {
+        inner.overridden_serialized_compile_options = overrides.as_ptr().cast_mut().cast();
+        inner.overridden_serialized_compile_options_size = overrides.len();
+    }
+    wrapped.call(&mut inner)?;
+    let program = program::hash(code);
+    let loaded = LoadedExecutable::new(client, inner.loaded_executable, program)?;
+    let duration_ns = now_ns() - started_ns;
+    SESSION.activity.cache_hits.fetch_add(1, Ordering::Relaxed);
+    SESSION
+        .activity
+        .cache_hit_ns
+        .fetch_add(duration_ns, Ordering::Relaxed);
+    record(
+        EventKind::CacheHit,
+        started_ns,
+        duration_ns,
+        code.len(),
+        program,
+        &loaded.name,
+    );
+    arguments.loaded_executable = give(loaded);
+    Ok(())
+}

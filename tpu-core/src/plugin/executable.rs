@@ -1,0 +1,258 @@
+//! Programs, loaded on the device or not, and what can be asked about them.
+
+use std::sync::{Arc, OnceLock};
+
+use super::client::Client;
+use super::failure::{Answer, Failure};
+use super::handle::{Handle, forward, give, hold, own, take};
+use super::wrapped;
+use crate::pjrt::{
+    Arguments, ExecutableDestroy, ExecutableGetCompileOptions, ExecutableGetCompiledMemoryStats,
+    ExecutableName, ExecutableNumOutputs, ExecutableOutputMemoryKinds, ExecutableSerialize,
+    LoadedExecutableAddressableDevices, LoadedExecutableDestroy,
+    LoadedExecutableGetDeviceAssignment, LoadedExecutableGetExecutable, MemoryKind, Raw,
+};
+
+/// A compiled program.
+pub struct Executable {
+    inner: Raw,
+    /// Memory of results where the plug-in cannot say: names and their lengths.
+    memory_kinds: OnceLock<(Vec<usize>, Vec<usize>)>,
+    /// Our layouts of results and arguments, which belong to the program.
+    pub output_layouts: OnceLock<Vec<usize>>,
+    pub parameter_layouts: OnceLock<Vec<usize>>,
+}
+
+impl Handle for Executable {
+    const NAME: &'static str = "executable";
+
+    fn inner(&self) -> Raw {
+        self.inner
+    }
+}
+
+impl Executable {
+    pub fn new(inner: Raw) -> Self {
+        Self {
+            inner,
+            memory_kinds: OnceLock::new(),
+            output_layouts: OnceLock::new(),
+            parameter_layouts: OnceLock::new(),
+        }
+    }
+}
+
+/// A program loaded on the device.
+pub struct LoadedExecutable {
+    inner: Raw,
+    pub client: &'static Client,
+    /// Number of results.
+    pub outputs: usize,
+    /// Hash of the bytes it was made from.
+    pub program: u64,
+    pub name: Arc<str>,
+    pub need: Need,
+    /// Bytes of each result, known after the first launch.
+    pub output_bytes: OnceLock<Box<[u64]>>,
+    devices: Vec<Raw>,
+}
+
+/// Device memory a launch needs beside its arguments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Need {
+    pub output: u64,
+    pub alias: u64,
+    pub temporary: u64,
+}
+
+impl Need {
+    /// More bytes than are live before, when `kept` bytes of arguments may not be overwritten.
+    pub fn extra(self, kept: u64) -> u64 {
+        (self.output + self.temporary).saturating_sub(self.alias.saturating_sub(kept))
+    }
+}
+
+impl Handle for LoadedExecutable {
+    const NAME: &'static str = "loaded executable";
+
+    fn inner(&self) -> Raw {
+        self.inner
+    }
+}
+
+impl LoadedExecutable {
+    /// A handle for `inner`, with all that a launch must know asked once.
+    pub fn new(client: &'static Client, inner: Raw, program: u64) -> Result<Self, Failure> {
+        let wrapped = wrapped::get()?;
+        let mut get = LoadedExecutableGetExecutable::new();
+        get.loaded_executable = inner;
+        wrapped.call(&mut get)?;
+        let mut outputs = ExecutableNumOutputs::new();
+        outputs.executable = get.executable;
+        let mut name = ExecutableName::new();
+        name.executable = get.executable;
+        let mut stats = ExecutableGetCompiledMemoryStats::new();
+        stats.executable = get.executable;
+        let counted = wrapped.call(&mut outputs);
+        let name = match wrapped.call(&mut name) {
+            Ok(()) => wrapped::text(name.executable_name, name.executable_name_size)
+                .as_ref()
+                .into(),
+            Err(_) => Arc::from("program"),
+        };
+        let need = match wrapped.call(&mut stats) {
+            Ok(()) => Need {
+                output: stats.output_size_in_bytes.max(0) as u64,
+                alias: stats.alias_size_in_bytes.max(0) as u64,
+                temporary: stats.temp_size_in_bytes.max(0) as u64,
+            },
+            Err(_) => Need::default(),
+        };
+        let mut destroy = ExecutableDestroy::new();
+        destroy.executable = get.executable;
+        wrapped.call(&mut destroy)?;
+        counted?;
+        let mut devices = LoadedExecutableAddressableDevices::new();
+        devices.executable = inner;
+        wrapped.call(&mut devices)?;
+        let devices =
+            wrapped::slice::<Raw>(devices.addressable_devices, devices.num_addressable_devices)
+                .iter()
+                .map(|device| client.device(*device))
+                .collect::<Result<_, _>>()?;
+        let outputs = outputs.num_outputs;
+        Ok(Self {
+            inner,
+            client,
+            outputs,
+            program,
+            name,
+            need,
+            output_bytes: OnceLock::new(),
+            devices,
+        })
+    }
+}
+
+pub fn destroy(arguments: &mut ExecutableDestroy) -> Answer {
+    let Some(executable) = take::<Executable>(arguments.executable) else {
+        return Ok(());
+    };
+    super::layouts::release(&executable);
+    let mut inner = ExecutableDestroy::new();
+    inner.executable = executable.inner;
+    wrapped::get()?.call(&mut inner)
+}
+
+pub fn destroy_loaded(arguments: &mut LoadedExecutableDestroy) -> Answer {
+    let Some(executable) = take::<LoadedExecutable>(arguments.executable) else {
+        return Ok(());
+    };
+    let mut inner = LoadedExecutableDestroy::new();
+    inner.executable = executable.inner;
+    wrapped::get()?.call(&mut inner)
+}
+
+pub fn get_executable(arguments: &mut LoadedExecutableGetExecutable) -> Answer {
+    forward::<_, LoadedExecutable>(arguments, |arguments| &mut arguments.loaded_executable)?;
+    arguments.executable = give(Executable::new(arguments.executable));
+    Ok(())
+}
+
+pub fn devices(arguments: &mut LoadedExecutableAddressableDevices) -> Answer {
+    let devices = &own::<LoadedExecutable>(arguments.executable)?.devices;
+    arguments.addressable_devices = devices.as_ptr().cast_mut().cast();
+    arguments.num_addressable_devices = devices.len();
+    Ok(())
+}
+
+pub fn device_assignment(arguments: &mut LoadedExecutableGetDeviceAssignment) -> Answer {
+    forward::<_, LoadedExecutable>(arguments, |arguments| &mut arguments.executable)?;
+    hold(
+        &mut arguments.serialized_device_assignment,
+        &mut arguments.serialized_device_assignment_deleter,
+    );
+    Ok(())
+}
+
+pub fn serialize(arguments: &mut ExecutableSerialize) -> Answer {
+    forward::<_, Executable>(arguments, |arguments| &mut arguments.executable)?;
+    hold(
+        &mut arguments.serialized_executable,
+        &mut arguments.serialized_executable_deleter,
+    );
+    Ok(())
+}
+
+pub fn compile_options(arguments: &mut ExecutableGetCompileOptions) -> Answer {
+    forward::<_, Executable>(arguments, |arguments| &mut arguments.executable)?;
+    hold(
+        &mut arguments.serialized_compile_options,
+        &mut arguments.serialized_compile_options_deleter,
+    );
+    Ok(())
+}
+
+/// Memory kinds of results. Two of the known CPU plug-ins cannot say; there every result is in
+/// the default memory of the device.
+pub fn output_memory_kinds(arguments: &mut ExecutableOutputMemoryKinds) -> Answer {
+    let Err(failure) = forward::<_, Executable>(arguments, |arguments| &mut arguments.executable)
+    else {
+        return Ok(());
+    };
+    let wrapped = wrapped::get()?;
+    if wrapped.real {
+        return Err(failure);
+    }
+    let executable = own::<Executable>(arguments.executable)?;
+    let mut outputs = ExecutableNumOutputs::new();
+    outputs.executable = executable.inner;
+    wrapped.call(&mut outputs)?;
+    let (start, size) = default_memory_kind().unwrap_or((c"device".as_ptr() as usize, 6));
+    let (names, sizes) = executable.memory_kinds.get_or_init(|| {
+        (
+            vec![start; outputs.num_outputs],
+            vec![size; outputs.num_outputs],
+        )
+    });
+    arguments.num_outputs = names.len();
+    arguments.memory_kinds = names.as_ptr().cast_mut().cast();
+    arguments.memory_kind_sizes = sizes.as_ptr().cast_mut().cast();
+    Ok(())
+}
+
+/// Name of the memory results go to: address and length. It lives as long as the client.
+static DEFAULT_MEMORY_KIND: OnceLock<(usize, usize)> = OnceLock::new();
+
+fn default_memory_kind() -> Option<(usize, usize)> {
+    DEFAULT_MEMORY_KIND.get().copied()
+}
+
+/// Remember the kind of the device's default memory, for plug-ins that do not say it themselves.
+pub fn learn_default_memory(memory: Raw) {
+    let mut kind = MemoryKind::new();
+    kind.memory = memory;
+    if wrapped::get()
+        .and_then(|wrapped| wrapped.call(&mut kind))
+        .is_ok()
+    {
+        let _ = DEFAULT_MEMORY_KIND.set((kind.kind as usize, kind.kind_size));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_needs_results_and_temporaries_less_what_it_overwrites() {
+        let need = Need {
+            output: 100,
+            alias: 60,
+            temporary: 30,
+        };
+        assert_eq!(need.extra(0), 70);
+        assert_eq!(need.extra(20), 90);
+        assert_eq!(need.extra(1000), 130);
+    }
+}

@@ -1,0 +1,215 @@
+//! The plug-in that does the work: loaded once, called by slot, its errors turned into ours.
+
+use std::ffi::{CStr, CString, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use super::failure::{Answer, Failure};
+use crate::choice;
+use crate::pjrt::{
+    Api, Arguments, Code, ErrorDestroy, ErrorGetCode, ErrorMessage, ExtensionBase, Function,
+    LAYOUTS_EXTENSION, LayoutsExtension, PluginInitialize, Raw, SLOT_COUNT, SLOT_NAMES,
+    TABLE_OFFSET,
+};
+
+/// A loaded plug-in.
+pub struct Wrapped {
+    api: &'static Api,
+    slots: usize,
+    library: usize,
+    layouts: Option<&'static LayoutsExtension>,
+    layout_functions: usize,
+    /// It is libtpu: nothing is emulated.
+    pub real: bool,
+    pub path: PathBuf,
+}
+
+static WRAPPED: OnceLock<Result<Wrapped, Failure>> = OnceLock::new();
+
+/// The plug-in to wrap, loaded at the first call.
+pub fn get() -> Result<&'static Wrapped, Failure> {
+    WRAPPED.get_or_init(load).as_ref().map_err(Clone::clone)
+}
+
+fn load() -> Result<Wrapped, Failure> {
+    let path =
+        choice::choose().map_err(|error| Failure::new(Code::NOT_FOUND, error.to_string()))?;
+    let wrapped = open(&path).map_err(|reason| {
+        Failure::new(
+            Code::NOT_FOUND,
+            format!("cannot load `{}`: {reason}", path.display()),
+        )
+    })?;
+    wrapped.call(&mut PluginInitialize::new())?;
+    Ok(wrapped)
+}
+
+fn open(path: &Path) -> Result<Wrapped, String> {
+    let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
+    // SAFETY: a valid path; initialisers of the library run, as for every library.
+    let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if library.is_null() {
+        // SAFETY: `dlerror` returns a string of this thread, or null.
+        let reason = unsafe { libc::dlerror() };
+        if reason.is_null() {
+            return Err("unknown reason".into());
+        }
+        // SAFETY: not null, ends with a zero byte.
+        return Err(unsafe { CStr::from_ptr(reason) }
+            .to_string_lossy()
+            .into_owned());
+    }
+    let entry = symbol(library, c"GetPjrtApi").ok_or("it is no PJRT plug-in (no GetPjrtApi)")?;
+    if std::ptr::eq(entry.cast_const(), super::GetPjrtApi as *const c_void) {
+        return Err("it is this very library; name the plug-in to wrap".into());
+    }
+    // SAFETY: the symbol has this type in every PJRT plug-in.
+    let entry: unsafe extern "C" fn() -> *const Api = unsafe { std::mem::transmute(entry) };
+    // SAFETY: see above.
+    let table = unsafe { entry() };
+    // SAFETY: a plug-in's table is never freed. A shorter table is only read up to its size.
+    let api: &'static Api = unsafe { table.as_ref() }.ok_or("it has no function table")?;
+    if api.version.major != 0 || api.struct_size < TABLE_OFFSET {
+        return Err(format!(
+            "its interface {}.{} is unknown",
+            api.version.major, api.version.minor
+        ));
+    }
+    let layouts = find_layouts(api);
+    Ok(Wrapped {
+        api,
+        slots: ((api.struct_size - TABLE_OFFSET) / size_of::<Function>()).min(SLOT_COUNT),
+        library: library as usize,
+        layouts,
+        layout_functions: layouts.map_or(0, |layouts| {
+            layouts
+                .base
+                .struct_size
+                .saturating_sub(size_of::<ExtensionBase>())
+                / size_of::<Function>()
+        }),
+        real: symbol(library, c"GetLibtpuSdkApi").is_some(),
+        path: path.to_owned(),
+    })
+}
+
+fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: an open library and a string that ends with a zero byte.
+    let address = unsafe { libc::dlsym(library, name.as_ptr()) };
+    (!address.is_null()).then_some(address)
+}
+
+/// The layouts extension of a plug-in. The others are left out of the chain we offer, because their
+/// functions take handles that are not translated.
+fn find_layouts(api: &Api) -> Option<&'static LayoutsExtension> {
+    let mut found = None;
+    let mut next = api.extension_start.cast::<ExtensionBase>();
+    // SAFETY: the chain is made of live extension heads and ends with null.
+    while let Some(head) = unsafe { next.as_ref() } {
+        if head.kind == LAYOUTS_EXTENSION {
+            // SAFETY: this type number stands for this struct; functions are read up to its size.
+            found = unsafe { next.cast::<LayoutsExtension>().as_ref() };
+        } else {
+            super::table::log(format_args!("extension {} is not offered", head.kind));
+        }
+        next = head.next;
+    }
+    found
+}
+
+impl Wrapped {
+    /// Version of the interface it was built with.
+    pub fn interface(&self) -> (i32, i32) {
+        (self.api.version.major, self.api.version.minor)
+    }
+
+    pub fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
+        symbol(self.library as *mut c_void, name)
+    }
+
+    /// Whether it has the function these arguments are for.
+    pub fn offers<A: Arguments>(&self) -> bool {
+        A::SLOT < self.slots && self.api.slots[A::SLOT].is_some()
+    }
+
+    /// Call the function these arguments are for.
+    pub fn call<A: Arguments>(&self, arguments: &mut A) -> Answer {
+        if !self.offers::<A>() {
+            let name = SLOT_NAMES[A::SLOT];
+            return Err(Failure::unimplemented(format!(
+                "{name} is not offered by `{}`",
+                self.path.display()
+            )));
+        }
+        let Some(function) = self.api.slots[A::SLOT] else {
+            return Ok(());
+        };
+        // SAFETY: the arguments are those of the slot, their handles the plug-in's own.
+        self.answer(unsafe { function((&raw mut *arguments).cast()) })
+    }
+
+    /// Call a function of the layouts extension.
+    pub fn call_layouts<A>(&self, index: usize, arguments: &mut A) -> Answer {
+        let function = self
+            .layouts
+            .filter(|_| index < self.layout_functions)
+            .and_then(|layouts| layouts.functions[index])
+            .ok_or_else(|| Failure::unimplemented("the wrapped plug-in does not tell layouts"))?;
+        // SAFETY: the arguments are those of the function, their handles the plug-in's own.
+        self.answer(unsafe { function((&raw mut *arguments).cast()) })
+    }
+
+    pub fn layout_functions(&self) -> usize {
+        self.layout_functions
+    }
+
+    fn answer(&self, error: Raw) -> Answer {
+        if error.is_null() {
+            Ok(())
+        } else {
+            Err(self.take_error(error))
+        }
+    }
+
+    /// Read and free an error of the plug-in. Its own functions do both: what an error is made of
+    /// differs between versions.
+    pub fn take_error(&self, error: Raw) -> Failure {
+        let run = |slot: usize, arguments: Raw| {
+            if let Some(function) = self.api.slots[slot] {
+                // SAFETY: argument structs of these slots around a live error of the plug-in.
+                unsafe { function(arguments) };
+            }
+        };
+        let mut code = ErrorGetCode::new();
+        code.error = error;
+        run(ErrorGetCode::SLOT, (&raw mut code).cast());
+        let mut message = ErrorMessage::new();
+        message.error = error;
+        run(ErrorMessage::SLOT, (&raw mut message).cast());
+        let text = text(message.message, message.message_size).into_owned();
+        let mut destroy = ErrorDestroy::new();
+        destroy.error = error;
+        run(ErrorDestroy::SLOT, (&raw mut destroy).cast());
+        Failure::new(Code(code.code), text)
+    }
+}
+
+/// Text of `size` bytes at `start`, whatever is in it.
+pub fn text<'a>(start: Raw, size: usize) -> std::borrow::Cow<'a, str> {
+    String::from_utf8_lossy(bytes(start, size))
+}
+
+/// `size` bytes at `start`; none for null.
+pub fn bytes<'a>(start: Raw, size: usize) -> &'a [u8] {
+    slice(start, size)
+}
+
+/// `size` items at `start`; none for null.
+pub fn slice<'a, T>(start: Raw, size: usize) -> &'a [T] {
+    if start.is_null() || size == 0 {
+        return &[];
+    }
+    // SAFETY: pointer and length come together in an argument struct and are valid during the call.
+    unsafe { std::slice::from_raw_parts(start.cast::<T>(), size) }
+}

@@ -1,0 +1,109 @@
+//! Program and option bytes: what can be read and must be changed without understanding them all.
+
+/// Field of the compile options that carries per-platform overrides.
+const OVERRIDES_FIELD: u64 = 7;
+
+/// 64-bit FNV-1a of `bytes`: stable across builds, short enough for a table.
+pub fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// Compile options without their per-platform overrides, which name options that only libtpu has.
+/// Bytes that are not a well-formed message come back unchanged, for the compiler to judge.
+pub fn without_overrides(options: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(options.len());
+    let mut rest = options;
+    while !rest.is_empty() {
+        let Some((field, size)) = next_field(rest) else {
+            return options.to_vec();
+        };
+        if field != OVERRIDES_FIELD {
+            kept.extend_from_slice(&rest[..size]);
+        }
+        rest = &rest[size..];
+    }
+    kept
+}
+
+/// Number and whole size of the field at the start of a protocol buffer message.
+fn next_field(bytes: &[u8]) -> Option<(u64, usize)> {
+    let (tag, start) = varint(bytes)?;
+    let size = match tag & 7 {
+        0 => start + varint(&bytes[start..])?.1,
+        1 => start.checked_add(8)?,
+        2 => {
+            let (length, used) = varint(&bytes[start..])?;
+            (start + used).checked_add(usize::try_from(length).ok()?)?
+        }
+        5 => start.checked_add(4)?,
+        _ => return None,
+    };
+    (size <= bytes.len()).then_some((tag >> 3, size))
+}
+
+/// A variable-length integer and the bytes it takes.
+fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut value = 0u64;
+    for (index, byte) in bytes.iter().take(10).enumerate() {
+        value |= u64::from(byte & 0x7f).checked_shl(7 * index as u32)?;
+        if byte & 0x80 == 0 {
+            return Some((value, index + 1));
+        }
+    }
+    None
+}
+
+/// Whether a program holds the scan composite, which some CPU plug-ins abort on.
+pub fn has_scan(code: &[u8]) -> bool {
+    let needle = b"chlo.scan";
+    code.windows(needle.len()).any(|window| window == needle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Field 3 of 2 bytes, field 7 of 3 bytes, field 4 as an integer.
+    const OPTIONS: &[u8] = &[0x1a, 2, 9, 9, 0x3a, 3, 1, 2, 3, 0x20, 0x96, 0x01];
+
+    #[test]
+    fn only_the_overrides_are_left_out() {
+        assert_eq!(
+            without_overrides(OPTIONS),
+            [0x1a, 2, 9, 9, 0x20, 0x96, 0x01]
+        );
+    }
+
+    #[test]
+    fn every_override_is_left_out() {
+        let twice = [OPTIONS, OPTIONS].concat();
+        assert_eq!(without_overrides(&twice).len(), 14);
+    }
+
+    #[test]
+    fn malformed_options_come_back_as_they_were() {
+        for bad in [
+            &[0x3a, 200][..],
+            &[0x3a][..],
+            &[0x3b, 1][..],
+            &[0xff; 12][..],
+            &[0x3a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f][..],
+        ] {
+            assert_eq!(without_overrides(bad), bad);
+        }
+    }
+
+    #[test]
+    fn the_hash_is_the_published_one() {
+        assert_eq!(hash(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(hash(b"a"), 0xaf63_dc4c_8601_ec8c);
+    }
+
+    #[test]
+    fn the_scan_composite_is_seen() {
+        assert!(has_scan(b"...chlo.scan\0..."));
+        assert!(!has_scan(b"chlo.sca"));
+    }
+}

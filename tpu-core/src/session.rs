@@ -1,0 +1,180 @@
+//! What this process did with its chip: bytes, programs, launches, transfers, failures.
+//!
+//! One session a process, alive from the first PJRT client until exit. The plug-in side writes
+//! here without allocating on the launch path; the C table reads. Knows nothing of PJRT handles.
+
+mod activity;
+mod cells;
+mod clock;
+mod identity;
+mod journal;
+mod pending;
+mod residency;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+pub use activity::Activity;
+pub use cells::{CellId, Cells};
+pub use clock::now_ns;
+pub use identity::{Identity, V5E};
+pub use journal::{Event, EventKind, Journal, Record};
+pub use pending::{Pending, Ticket};
+pub use residency::{Residency, Shortage};
+
+use crate::api::Snapshot;
+
+/// The session of this process.
+pub static SESSION: Session = Session::new();
+
+/// Everything known about the runtime of this process.
+pub struct Session {
+    pub residency: Residency,
+    pub activity: Activity,
+    pub pending: Pending,
+    pub journal: Journal,
+    pub cells: Cells,
+    identity: OnceLock<Identity>,
+    alive: AtomicBool,
+}
+
+/// A piece of device work from its start to its end.
+pub struct Work {
+    pub kind: EventKind,
+    pub cell: CellId,
+    pub started_ns: u64,
+    pub bytes: u64,
+    pub program: u64,
+    pub name: Option<std::sync::Arc<str>>,
+    pub ticket: Ticket,
+}
+
+impl Session {
+    const fn new() -> Self {
+        Self {
+            residency: Residency::new(),
+            activity: Activity::new(),
+            pending: Pending::new(),
+            journal: Journal::new(),
+            cells: Cells::new(),
+            identity: OnceLock::new(),
+            alive: AtomicBool::new(false),
+        }
+    }
+
+    /// A client exists: from now on there is a snapshot.
+    pub fn begin(&self, identity: Identity) {
+        self.residency.set_default_limit(identity.hbm_bytes);
+        let _ = self.identity.set(identity);
+        self.alive.store(true, Ordering::Release);
+    }
+
+    pub fn identity(&self) -> Option<&Identity> {
+        self.identity.get()
+    }
+
+    /// Start of work that ends later. Stamps it with the cell that runs now.
+    pub fn start(
+        &self,
+        kind: EventKind,
+        bytes: u64,
+        program: u64,
+        name: Option<std::sync::Arc<str>>,
+    ) -> Work {
+        Work {
+            kind,
+            cell: self.cells.current(),
+            started_ns: now_ns(),
+            bytes,
+            program,
+            name,
+            ticket: self.pending.issue(),
+        }
+    }
+
+    /// End of work, from whatever thread learnt of it.
+    pub fn finish(&self, work: Work, failure: Option<(u32, &str)>) {
+        let ended_ns = now_ns();
+        if work.kind == EventKind::Execute {
+            self.activity.busy(work.started_ns, ended_ns);
+        }
+        if let Some((code, message)) = failure {
+            self.fail(work.cell, code, message, work.name.clone(), true);
+        }
+        self.journal.push(Record {
+            kind: work.kind,
+            cell: work.cell,
+            started_ns: work.started_ns,
+            duration_ns: ended_ns.saturating_sub(work.started_ns),
+            bytes: work.bytes,
+            program: work.program,
+            name: work.name,
+            ..Record::default()
+        });
+        self.pending.complete(work.ticket);
+    }
+
+    /// The work was refused before it began, or its call failed: nothing to wait for.
+    pub fn abandon(&self, work: Work) {
+        self.pending.complete(work.ticket);
+    }
+
+    /// Count and keep a failure. `deferred`: whoever caused it has not been told by a return value
+    /// on its own thread.
+    pub fn fail(
+        &self,
+        cell: CellId,
+        code: u32,
+        message: &str,
+        name: Option<std::sync::Arc<str>>,
+        deferred: bool,
+    ) {
+        self.activity.errors.fetch_add(1, Ordering::Relaxed);
+        self.journal.push(Record {
+            kind: EventKind::Error,
+            cell,
+            started_ns: now_ns(),
+            code,
+            deferred,
+            name,
+            message: Some(message.into()),
+            ..Record::default()
+        });
+    }
+
+    /// Counters as of now, or `None` while no client exists.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        if !self.alive.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut snapshot = Snapshot::default();
+        self.residency.describe(&mut snapshot);
+        self.activity.describe(&mut snapshot);
+        let (issued, pending) = self.pending.counts();
+        snapshot.issued = issued;
+        snapshot.pending = pending;
+        snapshot.next_sequence = self.journal.next_sequence();
+        snapshot.emulated = self
+            .identity()
+            .is_some_and(|identity| identity.emulated)
+            .into();
+        Some(snapshot)
+    }
+
+    /// Events from `cursor` on, and the cursor that continues after them.
+    pub fn events(&self, cursor: u64) -> (u64, Vec<Event>) {
+        let (next, records) = self.journal.since(cursor);
+        (next, self.cells.resolve(records))
+    }
+
+    /// Wait until what was issued before the call has ended; false when `timeout` passed first.
+    pub fn wait_idle(&self, timeout: Duration) -> bool {
+        self.pending.wait(timeout)
+    }
+}
+
+/// Lock that survives a panic of another holder: the data are counters, always consistent.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
