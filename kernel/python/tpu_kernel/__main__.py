@@ -40,7 +40,7 @@ def run() -> None:
         from .app import main
 
         main(sys.argv[1:])
-    except BaseException:
+    except BaseException:  # noqa: BLE001
         fail()
 
 

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 from IPython.core.application import BaseIPythonApplication, base_aliases, base_flags
 from IPython.core.profiledir import ProfileDir
@@ -25,14 +25,14 @@ class IPKernelApp(BaseIPythonApplication, InteractiveShellApp):
     """Reads `ipython_config.py`, `ipython_kernel_config.py` and the command line; named as ipykernel's."""
 
     name = "ipython-kernel"
-    aliases = {
+    aliases: ClassVar[dict[str, str]] = {
         **base_aliases,
         **shell_aliases,
         "f": "IPKernelApp.connection_file",
         "existing": "IPKernelApp.connection_file",
     }
-    flags = {**base_flags, **shell_flags}
-    classes = [NotebookShell, ProfileDir]
+    flags: ClassVar[dict[str, Any]] = {**base_flags, **shell_flags}
+    classes: ClassVar[list[type]] = [NotebookShell, ProfileDir]
 
     connection_file = Unicode("", help="The file that says how to connect to this kernel.").tag(config=True)
 
@@ -47,7 +47,7 @@ class IPKernelApp(BaseIPythonApplication, InteractiveShellApp):
             super()._configure_logging()
             return
         if not self.log.handlers:
-            log = open(_kernel.original_fd(2), "w", encoding="utf-8", errors="replace", buffering=1)
+            log = os.fdopen(_kernel.original_fd(2), "w", buffering=1, encoding="utf-8", errors="replace")
             self.log.addHandler(logging.StreamHandler(log))
         self.log.setLevel(self.log_level)
         self._logging_configured = True
@@ -140,7 +140,7 @@ def interruptible_pdb(_: object) -> None:
         import IPython.core.debugger  # noqa: F401  its own hook follows
 
         return
-    import pdb
+    import pdb  # noqa: T100
 
     debugger = sys.modules["IPython.core.debugger"]
     if hasattr(debugger, "InterruptiblePdb") and hasattr(debugger, "set_trace"):
@@ -186,7 +186,7 @@ def end(main_loop: loop.MainLoop) -> None:
     try:
         main_loop.cancel_tasks()
         service.run_exit_functions()
-    except BaseException:
+    except BaseException:  # noqa: BLE001
         loop.report_fault()
     finally:
         logging.shutdown()

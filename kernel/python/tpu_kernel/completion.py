@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import keyword
+import re
 import sys
 import threading
 from typing import Any
@@ -17,6 +18,8 @@ MAX_LINE = 2_000
 MAX_JEDI_CODE = 50_000
 JEDI_SECONDS = 0.8
 MAX_TYPES = 500
+_ATTRIBUTE = re.compile(r"(?<![\w.)\]])([^\W\d]\w*(?:\.[^\W\d]\w*)*)\.\w*$")
+VAGUE_KINDS = ("", "<unknown>", "attribute", "variable")
 TYPES_KEY = "_jupyter_types_experimental"
 
 
@@ -26,10 +29,9 @@ def complete(shell: Any, code: str, cursor: int | None) -> dict[str, Any]:
     start, found = _introspect(shell, code, cursor)
     if not found:
         start, found = _jedi(shell, code, cursor)
-    fragment = code[start:cursor]
     types = [
         {"start": start, "end": cursor, "text": text, "type": kind, "signature": ""}
-        for text, kind in _typed(shell, fragment, found)
+        for text, kind in _typed(shell, code[max(0, cursor - MAX_LINE) : cursor], found)
     ]
     return {
         "status": "ok",
@@ -88,19 +90,19 @@ def _rank(text: str) -> tuple[int, str, str]:
 # -- types ---------------------------------------------------------------------
 
 
-def _typed(shell: Any, fragment: str, found: Found) -> Found:
+def _typed(shell: Any, before: str, found: Found) -> Found:
     """`found` with a type for each name, as far as it is known without running code."""
     root: Any = None
-    path, dot, _ = fragment.rpartition(".")
+    dot = _ATTRIBUTE.search(before)
     if dot:
         try:
-            root = _lookup(shell, path)
+            root = _lookup(shell, dot[1])
         except LookupError:
-            dot = ""
+            return [(text, kind or "<unknown>") for text, kind in found]
     known: Found = []
     for text, kind in found:
-        if not kind or kind == "<unknown>":
-            kind = _kind_of(shell, root if dot else None, text, attribute=bool(dot))
+        if kind in VAGUE_KINDS:
+            kind = _kind_of(shell, root if dot else None, text, attribute=bool(dot)) or kind or "<unknown>"
         known.append((text, kind))
     return known
 
@@ -133,7 +135,7 @@ def _kind_of(shell: Any, root: Any, text: str, *, attribute: bool) -> str:
     try:
         value = inspect.getattr_static(root, name) if attribute else _lookup(shell, name)
     except (LookupError, AttributeError, TypeError):
-        return "<unknown>"
+        return ""
     if inspect.isclass(value):
         return "class"
     if inspect.ismodule(value):
@@ -165,7 +167,7 @@ def _jedi(shell: Any, code: str, cursor: int) -> tuple[int, Found]:
     def work() -> None:
         try:
             answer.append(_ask_jedi(shell, code, cursor))
-        except Exception:  # jedi fails on some code it cannot follow
+        except Exception:  # noqa: BLE001, S110  jedi fails on code it cannot follow
             pass
         finally:
             _jedi_running.release()

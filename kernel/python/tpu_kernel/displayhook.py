@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from IPython.core.displayhook import DisplayHook
 
@@ -65,7 +65,7 @@ class NotebookDisplayHook(HookRegistry, DisplayHook):
 
     # libraries written for ipykernel read these two
     topic = b"execute_result"
-    parent_header: dict[str, Any] = {}
+    parent_header: ClassVar[dict[str, Any]] = {}
 
     _content: dict[str, Any] | None = None
 

@@ -48,7 +48,7 @@ class Cell:
         try:
             with interrupts.raising():
                 content = self._run()
-        except BaseException as failure:  # an interrupt that came a moment too late for the cell's own code
+        except BaseException as failure:  # noqa: BLE001  an interrupt that came a moment too late for the cell's own code
             interrupts.idle()
             content = self._content(self._show(failure))
         self._answer(content)
@@ -58,7 +58,7 @@ class Cell:
             if (device := device_module()) is not None:
                 device.before_cell(self.cell_id)
             error = self._after(self.shell.run_cell(self.code, **self._options))
-        except BaseException as failure:
+        except BaseException as failure:  # noqa: BLE001
             error = self._show(failure)
         return self._content(error)
 
@@ -68,7 +68,7 @@ class Cell:
             if (device := device_module()) is not None:
                 device.before_cell(self.cell_id)
             error = self._after(await self.shell.run_prepared_async(self.code, **self._options))
-        except BaseException as failure:
+        except BaseException as failure:  # noqa: BLE001
             error = self._show(failure)
         content = self._content(error)
         interrupts.idle()
@@ -83,7 +83,7 @@ class Cell:
         if device is not None:
             try:
                 device.after_cell()
-            except BaseException as failure:
+            except BaseException as failure:  # noqa: BLE001
                 if error is None:
                     error = self._show(failure)
         return error
@@ -129,7 +129,7 @@ class Cell:
         }
         try:
             body = jsontext.dumps(content)
-        except Exception as failure:  # what the cell put there is not JSON
+        except Exception as failure:  # noqa: BLE001  what the cell put there is not JSON
             self.shell.log.warning("left out of the reply of cell %s: %s", self.cell_id, failure)
             body = jsontext.dumps(content | {"user_expressions": {}, "payload": []})
         abort = status == "error" and self.stop_on_error and not self.silent

@@ -12,15 +12,18 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
 
 COMPAT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "compat")
 FACADE = "ipykernel"
 
 
-class _Notify(Loader):
+class _Notify:
     """The module's own loader, and a call once the module has been executed."""
 
     def __init__(self, loader: Loader, done: Callable[[ModuleType], None]) -> None:
@@ -41,7 +44,7 @@ class _Notify(Loader):
         self._done(module)
 
 
-class Finder(MetaPathFinder):
+class Finder:
     """Finds the façade, and wraps the loaders of modules that have a hook."""
 
     def __init__(self) -> None:

@@ -117,5 +117,5 @@ class Cancellation:
                     argument = KeyboardInterrupt()
                     if self.task is not None:
                         self.task.uncancel()
-            except BaseException as failure:
+            except BaseException as failure:  # noqa: BLE001
                 send, argument = cell.throw, failure

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import uuid
 from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import Any
@@ -94,7 +93,7 @@ class Session:
         """A header for a message of ours."""
         now = datetime.now(UTC)
         return {
-            "msg_id": uuid.uuid4().hex,
+            "msg_id": os.urandom(16).hex(),
             "msg_type": msg_type,
             "username": self.username,
             "session": self.session,
@@ -158,7 +157,7 @@ class Kernel:
 
     def __init__(self, log: logging.Logger) -> None:
         self.log = log
-        self.ident = str(uuid.uuid4())
+        self.ident = os.urandom(16).hex()
         self.parents = Parents()
         self.session = Session(self)
         self.iopub_socket = Channel("iopub")

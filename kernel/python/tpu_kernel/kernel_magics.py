@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from pathlib import Path
 from typing import Any
 
 from IPython.core import page
@@ -50,11 +51,8 @@ class KernelMagics(Magics):
         """Show a file in the pager; Python files in colour."""
         if not line:
             raise UsageError("%less needs the name of a file")
-        if line.endswith(".py"):
-            text = self.shell.pycolorize(open(line, encoding="utf-8").read())
-        else:
-            text = open(line, encoding="utf-8", errors="replace").read()
-        page.page(text)
+        text = Path(line).expanduser().read_text(encoding="utf-8", errors="replace")
+        page.page(self.shell.pycolorize(text) if line.endswith(".py") else text)
 
     @line_magic
     def more(self, line: str) -> None:

@@ -54,7 +54,7 @@ class MainLoop:
                     self._run_plain()
             except KeyboardInterrupt:
                 interrupts.idle()
-            except Exception:
+            except Exception:  # noqa: BLE001
                 report_fault()
                 time.sleep(FAULT_PAUSE_SECONDS)
 
@@ -185,10 +185,7 @@ class MainLoop:
 
 def report_fault(failure: BaseException | None = None) -> None:
     """Something of ours failed outside a cell: say so in the server's log, and go on."""
-    if failure is not None:
-        lines = traceback.format_exception(failure)
-    else:
-        lines = [traceback.format_exc()]
+    lines = traceback.format_exception(failure) if failure is not None else [traceback.format_exc()]
     with open(_kernel.original_fd(2), "w", encoding="utf-8", errors="replace") as log:
         log.write("tpu_kernel: a request failed inside the kernel:\n" + "".join(lines))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from IPython.core.displaypub import DisplayPublisher
 from traitlets import Bool
@@ -14,7 +14,7 @@ class NotebookDisplayPublisher(HookRegistry, DisplayPublisher):
     """The shell's `display_pub`."""
 
     topic = b"display_data"
-    parent_header: dict[str, Any] = {}
+    parent_header: ClassVar[dict[str, Any]] = {}
     store_display_history = Bool(
         False,
         help="Whether displays are also kept in the history manager's outputs, as `%notebook` exports them.",

@@ -89,7 +89,7 @@ def answer(shell: NotebookShell, request: _kernel.Request) -> None:
     PARENT.set(request.parent)
     try:
         body = jsontext.dumps(ANSWERS[request.msg_type](shell, jsontext.loads(request.content)))
-    except BaseException as failure:
+    except BaseException as failure:  # noqa: BLE001
         error = {
             "status": "error",
             "ename": type(failure).__name__,

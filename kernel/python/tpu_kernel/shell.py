@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from subprocess import CalledProcessError
 from typing import Any
 
 from IPython.core import page
@@ -103,7 +102,7 @@ class NotebookShell(InteractiveShell):
         self._transformed = None
         try:
             cell = super().transform_cell(raw_cell)
-        except Exception:
+        except Exception:  # noqa: BLE001
             return False  # reported when the cell is run
         self._transformed = (raw_cell, cell)
         return self.should_run_async(raw_cell, transformed_cell=cell)
@@ -184,6 +183,8 @@ class NotebookShell(InteractiveShell):
         status = system.run(self.var_expand(cmd, depth=1))
         self.user_ns["_exit_code"] = status
         if status != 0 and getattr(self, "system_raise_on_error", False):
+            from subprocess import CalledProcessError
+
             raise CalledProcessError(status, cmd)
 
     system = system_piped
@@ -246,7 +247,7 @@ def safe_str(value: object) -> str:
     """`str(value)`, also for objects whose `__str__` fails."""
     try:
         return str(value)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         return f"<{type(value).__name__} whose str() raised {type(error).__name__}>"
 
 

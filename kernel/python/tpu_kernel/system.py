@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import termios
+import threading
 from collections.abc import Callable
 
 CHUNK = 65536
@@ -71,6 +72,35 @@ def _copy(terminal: int, process: subprocess.Popen[bytes], write: Callable[[str]
         os.close(ended)
 
 
+def _start(command: str) -> tuple[subprocess.Popen[bytes], int]:
+    """The command, and our end of its terminal."""
+    terminal, child_end = os.openpty()
+    try:
+        _raw_newlines(child_end)
+        process = subprocess.Popen(
+            [os.environ.get("SHELL") or "/bin/sh", "-c", command],
+            stdin=subprocess.DEVNULL,
+            stdout=child_end,
+            stderr=child_end,
+            process_group=0,
+        )
+    except BaseException:
+        os.close(terminal)
+        raise
+    finally:
+        os.close(child_end)
+    return process, terminal
+
+
+def _follow(terminal: int) -> None:
+    """Show what a command left in the background writes, as output of its own cell."""
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+    with contextlib.suppress(OSError):
+        while data := os.read(terminal, CHUNK):
+            sys.stdout.write(decode(data))
+    os.close(terminal)
+
+
 def run(command: str) -> int:
     """Run `command` in the shell; its exit status, or minus the signal that ended it.
 
@@ -78,27 +108,15 @@ def run(command: str) -> int:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    shell = os.environ.get("SHELL") or "/bin/sh"
+    process, terminal = _start(command)
     if command.rstrip().endswith("&") and not command.rstrip().endswith("&&"):
-        return subprocess.call([shell, "-c", command], stdin=subprocess.DEVNULL)
-    terminal, child_end = os.openpty()
+        threading.Thread(target=_follow, args=(terminal,), name="background command", daemon=True).start()
+        return process.wait()
     try:
-        try:
-            _raw_newlines(child_end)
-            process = subprocess.Popen(
-                [shell, "-c", command],
-                stdin=subprocess.DEVNULL,
-                stdout=child_end,
-                stderr=child_end,
-                start_new_session=True,
-            )
-        finally:
-            os.close(child_end)
-        try:
-            _copy(terminal, process, sys.stdout.write)
-            return process.wait()
-        except BaseException:
-            _end(process)
-            raise
+        _copy(terminal, process, sys.stdout.write)
+        return process.wait()
+    except BaseException:
+        _end(process)
+        raise
     finally:
         os.close(terminal)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpu_kernel import _kernel
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 def get_connection_file(app: object = None) -> str:
@@ -30,6 +32,8 @@ def connect_qtconsole(
     connection_file: str | None = None, argv: list[str] | None = None
 ) -> subprocess.Popen[bytes]:
     """Open a Qt console on this kernel."""
+    import subprocess
+
     program = "from qtconsole import qtconsoleapp; qtconsoleapp.main()"
     path = connection_file or get_connection_file()
     return subprocess.Popen(

@@ -1,0 +1,120 @@
+"""Kernels to test: the installed `pytorch-tpu` where there is one, else this checkout's Python half."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import KernelManager
+from notebook import PATIENCE, Notebook
+
+NAME = "pytorch-tpu"
+
+
+def installed() -> bool:
+    """The kernelspec is found where Jupyter looks, the environment of this Python included."""
+    return NAME in KernelSpecManager().find_kernel_specs()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernelspec() -> Iterator[str]:
+    """The name of the kernelspec; a temporary one for `python -m tpu_kernel` when none is installed."""
+    if installed():
+        yield NAME
+        return
+    with tempfile.TemporaryDirectory(prefix="jupyter-") as folder:
+        spec = Path(folder, "kernels", NAME)
+        spec.mkdir(parents=True)
+        content = {
+            "argv": [sys.executable, "-m", "tpu_kernel", "-f", "{connection_file}"],
+            "display_name": "PyTorch (TPU)",
+            "language": "python",
+            "interrupt_mode": "message",
+            "kernel_protocol_version": "5.5",
+        }
+        (spec / "kernel.json").write_text(json.dumps(content))
+        before = os.environ.get("JUPYTER_PATH")
+        os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [folder, before]))
+        yield NAME
+        if before is None:
+            del os.environ["JUPYTER_PATH"]
+        else:
+            os.environ["JUPYTER_PATH"] = before
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quiet_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """No test writes into the history of whoever runs the tests, or reads their configuration."""
+    folder = tmp_path_factory.mktemp("ipython")
+    before = os.environ.get("IPYTHONDIR")
+    os.environ["IPYTHONDIR"] = str(folder)
+    os.environ.pop("PYTHONSTARTUP", None)
+    yield folder
+    if before is None:
+        del os.environ["IPYTHONDIR"]
+    else:
+        os.environ["IPYTHONDIR"] = before
+
+
+@contextmanager
+def running_kernel(
+    name: str,
+    *,
+    env: dict[str, str] | None = None,
+    cwd: Path | None = None,
+    arguments: list[str] | None = None,
+) -> Iterator[Notebook]:
+    """A kernel and a client of it, both ended afterwards."""
+    manager = KernelManager(kernel_name=name)
+    options = {"env": {**os.environ, **(env or {})}}
+    if cwd is not None:
+        options["cwd"] = str(cwd)
+    if arguments:
+        options["extra_arguments"] = arguments
+    manager.start_kernel(**options)
+    client = manager.client()
+    try:
+        client.start_channels()
+        client.wait_for_ready(timeout=PATIENCE)
+        yield Notebook(manager, client)
+    finally:
+        client.stop_channels()
+        if manager.has_kernel:
+            manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture(scope="module")
+def shared_kernel(kernelspec: str) -> Iterator[Notebook]:
+    """One kernel for the tests of a file."""
+    with running_kernel(kernelspec) as notebook:
+        yield notebook
+
+
+@pytest.fixture
+def kernel(shared_kernel: Notebook) -> Notebook:
+    """The kernel of the file, with nothing left over from the test before."""
+    shared_kernel.strays.clear()
+    return shared_kernel
+
+
+@pytest.fixture
+def new_kernel(kernelspec: str) -> Iterator[Callable[..., Notebook]]:
+    """Starts kernels of a test's own: `new_kernel(env=…, cwd=…, arguments=…)`."""
+    open_kernels = []
+
+    def start(**options: object) -> Notebook:
+        context = running_kernel(kernelspec, **options)  # type: ignore[arg-type]
+        notebook = context.__enter__()
+        open_kernels.append(context)
+        return notebook
+
+    yield start
+    for context in reversed(open_kernels):
+        context.__exit__(None, None, None)
