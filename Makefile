@@ -116,8 +116,8 @@ tests/browser/node_modules: tests/browser/package-lock.json
 	@cd tests/browser && npm ci --no-audit --no-fund --silent
 	@touch $@
 
-fuzz:
-	TPU_KERNEL_FUZZ_CONNECTIONS=20000 cargo test --release --locked -p protocol-tests -- fuzz
+fuzz: setup
+	TPU_KERNEL_FUZZ=20000 cargo test --release --locked -p protocol-tests --test fuzz_connections
 
 bench: setup
 	@tests/bench/run $(BENCH_ARGS)
