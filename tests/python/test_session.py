@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -257,3 +259,35 @@ def test_an_unanswerable_question_gets_an_error_reply(kernel: Notebook) -> None:
     result = kernel.ask("history_request", {"hist_access_type": "sideways"})
     assert result.status == "error"
     assert "sideways" in result.content["evalue"]
+
+
+def test_a_history_that_cannot_be_locked_does_not_hold_the_kernel(
+    new_kernel: Callable[..., Notebook], tmp_path: Path
+) -> None:
+    profile = tmp_path / "profile_default"
+    profile.mkdir()
+    with closing(sqlite3.connect(profile / "history.sqlite", isolation_level=None)) as other:
+        other.execute("CREATE TABLE held (x)")
+        other.execute("BEGIN EXCLUSIVE")
+        begin = time.monotonic()
+        kernel = new_kernel(env={"IPYTHONDIR": str(tmp_path)})
+        assert kernel.run("'ready'").text == "'ready'"
+        assert time.monotonic() - begin < 4.5
+        other.execute("ROLLBACK")
+    kernel.client.shutdown()
+    kernel.manager.finish_shutdown()
+    with closing(sqlite3.connect(profile / "history.sqlite")) as after:
+        assert after.execute("SELECT source_raw FROM history").fetchall() == [("'ready'",)]
+
+
+def test_what_a_killed_kernel_ran_a_while_ago_is_in_the_history(
+    new_kernel: Callable[..., Notebook], tmp_path: Path
+) -> None:
+    kernel = new_kernel(env={"IPYTHONDIR": str(tmp_path)})
+    kernel.run("before_the_kill = 1")
+    kernel.send("import time; time.sleep(30)")
+    time.sleep(1.5)
+    kernel.manager.shutdown_kernel(now=True)
+    with closing(sqlite3.connect(tmp_path / "profile_default" / "history.sqlite")) as after:
+        saved = [row[0] for row in after.execute("SELECT source_raw FROM history ORDER BY line")]
+    assert saved == ["before_the_kill = 1", "import time; time.sleep(30)"]

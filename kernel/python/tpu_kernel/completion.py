@@ -17,7 +17,7 @@ from typing import Any
 MAX_LINE = 2_000
 MAX_JEDI_CODE = 50_000
 JEDI_SECONDS = 0.8
-MAX_TYPES = 500
+MAX_MATCHES = 5_000
 _ATTRIBUTE = re.compile(r"(?<![\w.)\]])([^\W\d]\w*(?:\.[^\W\d]\w*)*)\.\w*$")
 VAGUE_KINDS = ("", "<unknown>", "attribute", "variable")
 TYPES_KEY = "_jupyter_types_experimental"
@@ -75,7 +75,7 @@ def _introspect(shell: Any, code: str, cursor: int) -> tuple[int, Found]:
     for text, kind in ordered + sortable:
         if not unique.get(text):
             unique[text] = kind
-    return start, list(unique.items())[:MAX_TYPES]
+    return start, list(unique.items())[:MAX_MATCHES]
 
 
 def _rank(text: str) -> tuple[int, str, str]:
@@ -187,4 +187,4 @@ def _ask_jedi(shell: Any, code: str, cursor: int) -> tuple[int, Found]:
     if not matches:
         return cursor, []
     length = matches[0].get_completion_prefix_length()
-    return cursor - length, [(match.name_with_symbols, match.type) for match in matches[:MAX_TYPES]]
+    return cursor - length, [(match.name_with_symbols, match.type) for match in matches[:MAX_MATCHES]]

@@ -39,7 +39,7 @@ class Cell:
     def begin(self) -> None:
         """Say that the cell runs."""
         PARENT.set(self.request.parent)
-        self.shell.kernel.parents.remember(self.request)
+        self.shell.kernel.parents.begin(self.request)
         if not self.silent:
             _kernel.execute_input(self.request, self.code, self.shell.execution_count)
 
@@ -132,6 +132,7 @@ class Cell:
         except Exception as failure:  # noqa: BLE001  what the cell put there is not JSON
             self.shell.log.warning("left out of the reply of cell %s: %s", self.cell_id, failure)
             body = jsontext.dumps(content | {"user_expressions": {}, "payload": []})
+        self.shell.kernel.parents.end()
         abort = status == "error" and self.stop_on_error and not self.silent
         _kernel.reply(self.request, body, jsontext.dumps(metadata), abort=abort)
 

@@ -30,38 +30,47 @@ LANGUAGE_INFO: dict[str, Any] = {
 
 
 class Parents:
-    """The requests of the last time, so that a message can be turned back into its `Parent`."""
+    """The requests of the last time, so that a message can be turned back into its `Parent`.
+
+    Of a request that is over only the header is kept: its buffers may be large.
+    """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[_kernel.Parent, _kernel.Request]] = OrderedDict()
+        self._known: OrderedDict[str, _kernel.Parent] = OrderedDict()
+        self._current: _kernel.Request | None = None
 
-    def remember(self, request: _kernel.Request) -> None:
-        """Keep the parent of a request that begins to run."""
-        self._known[request.parent.msg_id] = (request.parent, request)
+    def begin(self, request: _kernel.Request) -> None:
+        """A request begins to run."""
+        self._current = request
+        self._known[request.parent.msg_id] = request.parent
         if len(self._known) > KEPT_PARENTS:
             self._known.popitem(last=False)
+
+    def end(self) -> None:
+        """The request that runs is over."""
+        self._current = None
 
     def find(self, message: Any) -> _kernel.Parent | None:
         """The parent a message as of `get_parent`, or a header, stands for."""
         if not isinstance(message, dict):
             return None
         header = message.get("header") or message
-        known = self._known.get(header.get("msg_id", ""))
-        return known[0] if known else None
+        return self._known.get(header.get("msg_id", ""))
 
     def message(self, parent: _kernel.Parent) -> dict[str, Any]:
         """The request as the message that ipykernel's `get_parent` gives."""
         header = jsontext.loads(parent.header)
-        known = self._known.get(parent.msg_id)
-        request = known[1] if known else None
+        current = self._current
+        if current is not None and current.parent.msg_id != parent.msg_id:
+            current = None
         return {
             "header": header,
             "msg_id": header.get("msg_id", ""),
             "msg_type": header.get("msg_type", ""),
             "parent_header": {},
-            "metadata": jsontext.loads(request.metadata) if request else {},
-            "content": jsontext.loads(request.content) if request else {},
-            "buffers": list(request.buffers) if request else [],
+            "metadata": jsontext.loads(current.metadata) if current else {},
+            "content": jsontext.loads(current.content) if current else {},
+            "buffers": current.buffers if current else [],
         }
 
 

@@ -142,13 +142,14 @@ class MainLoop:
         from . import comms
 
         PARENT.set(request.parent)
-        self._shell.kernel.parents.remember(request)
+        self._shell.kernel.parents.begin(request)
         try:
             with interrupts.raising():
                 comms.dispatch(self._shell.kernel, request)
         except KeyboardInterrupt:
             interrupts.idle()
         finally:
+            self._shell.kernel.parents.end()
             _kernel.finish(request)
 
     def _run_awaiting(self, coroutine: Any) -> None:

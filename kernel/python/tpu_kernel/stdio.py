@@ -136,10 +136,10 @@ def _ask(prompt: object, password: bool) -> str:
     sys.stderr.flush()
     try:
         answer = _kernel.input_request(jsontext.scrub(str(prompt)), password, PARENT.get())
-    except RuntimeError as error:
+    except RuntimeError:
         word = "getpass" if password else "input"
         raise StdinNotImplementedError(
-            f"{word}() cannot ask: this cell was run by a program, not by a person ({error})"
+            f"{word}() cannot ask: the front end that runs this cell takes no input"
         ) from None
     if answer == "\x04":
         raise EOFError("end of input")
