@@ -103,13 +103,22 @@ impl Publisher {
         })
     }
 
-    /// The next new subscription. Must be awaited now and then: past
+    /// The next new subscription. It takes effect now: what is published to this subscriber before
+    /// anything else, such as a welcome, is the first it receives. Must be awaited all along; past
     /// [`SUBSCRIPTION_EVENTS`] unseen ones no further are read. Safe to drop before it is ready.
     pub async fn next_subscription(&mut self) -> Subscribed {
-        match self.subscriptions.recv().await {
-            Some(subscribed) => subscribed,
-            // Unreachable: `sender` holds the other end.
-            None => std::future::pending().await,
+        loop {
+            let Some(event) = self.subscriptions.recv().await else {
+                // Unreachable: `sender` holds the other end.
+                return std::future::pending().await;
+            };
+            let mut subscribers = lock(&self.sender.shared.subscribers);
+            if subscribers
+                .get_mut(&event.peer)
+                .is_some_and(|one| one.topics.wake(&event.topic))
+            {
+                return event;
+            }
         }
     }
 
