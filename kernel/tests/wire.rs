@@ -1,7 +1,5 @@
 //! Messages on the wire, as a front end makes them and as it may spoil them.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use bytes::Bytes;
 use tpu_kernel::wire::{EMPTY_OBJECT, Part, PartError, Wire, WireError};
 

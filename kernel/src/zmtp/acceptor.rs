@@ -89,7 +89,8 @@ where
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok(socket) => break socket,
-                    // No open files left, or the peer went away: both pass.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                    // No open files left: that passes.
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 },
                 Some(_) = peers.join_next() => {}

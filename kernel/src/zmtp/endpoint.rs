@@ -97,7 +97,8 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
-                stream.set_nodelay(true)?;
+                // Fails only for a peer that has gone already.
+                let _ = stream.set_nodelay(true);
                 Ok(Socket::Tcp(stream))
             }
             Self::Ipc(listener, _) => Ok(Socket::Unix(listener.accept().await?.0)),

@@ -61,6 +61,12 @@ impl Unfinished {
             return Ok(());
         }
         let mut held = lock(&self.total.held);
+        if self.counted > 0 && !held.peers.contains_key(&self.peer) {
+            // Made to give way, and not ended yet.
+            return Err(PeerError::TooMuchUnfinished {
+                bound: self.total.bound,
+            });
+        }
         held.bytes = held.bytes - self.counted + counted;
         self.counted = counted;
         if counted == 0 {
@@ -117,6 +123,8 @@ mod tests {
         small.hold(BIG).unwrap();
         small.hold(BIG + 1).unwrap();
         assert!(is_notified(&large_end));
+        assert!(large.hold(2 * BIG + 1).is_err());
+        assert!(large.hold(0).is_err());
         drop(large);
         assert_eq!(lock(&total.held).bytes, BIG + 1);
         drop(small);

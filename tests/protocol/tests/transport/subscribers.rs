@@ -116,6 +116,30 @@ async fn a_new_topic_is_told_once_and_its_subscriber_alone_can_be_welcomed() {
 }
 
 #[tokio::test]
+async fn a_subscription_takes_effect_when_the_session_hears_of_it() {
+    let mut publisher = Publisher::bind(ANY_PORT).await.unwrap();
+    let mut peer = RawPeer::open(&publisher.endpoint(), "SUB", b"")
+        .await
+        .unwrap();
+    for bytes in [
+        command("SUBSCRIBE", b"taken back"),
+        command("CANCEL", b"taken back"),
+        command("SUBSCRIBE", b"t"),
+        command("PING", b"\0\0"),
+    ] {
+        peer.write(&bytes).await.unwrap();
+    }
+    assert_eq!(peer.read_frame().await.unwrap(), (4, b"\x04PONG".to_vec()));
+    assert_eq!(publisher.publish(&[text("t"), text("too early")]), Ok(0));
+    let subscribed = subscribed(&mut publisher).await;
+    assert_eq!(subscribed.topic, "t");
+    assert!(publisher.publish_to(subscribed.peer, &[text("t"), text("welcome")]));
+    assert_eq!(publisher.publish(&[text("t"), text("then")]), Ok(1));
+    assert_eq!(peer.recv().await.unwrap(), ["t", "welcome"]);
+    assert_eq!(peer.recv().await.unwrap(), ["t", "then"]);
+}
+
+#[tokio::test]
 async fn a_slow_reader_loses_nothing() {
     let limits = Limits {
         queue: 256 * KIB,
