@@ -1,0 +1,88 @@
+"""Which names of the notebook its functions read or change behind a statement's back.
+
+An outlined run keeps what it assigns in locals until it ends. That is only right when nothing
+it calls looks the same name up in the notebook. This module finds those names: from every live
+function whose globals are the notebook, and from the functions the cell itself will define.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import gc
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+from .names import SCOPE_READERS
+
+# What keeps the notebook's names beyond its statement.
+_KEEPERS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.GeneratorExp)
+_READ = {"LOAD_GLOBAL", "LOAD_NAME"}
+_WRITE = {"STORE_GLOBAL", "DELETE_GLOBAL"}
+
+
+@dataclass(frozen=True)
+class Hazards:
+    """Names that functions of the notebook read, and names they rebind."""
+
+    read: frozenset[str] = frozenset()
+    written: frozenset[str] = frozenset()
+    # Some function uses exec, globals() or the like: it may read any name.
+    everything: bool = False
+
+    def reads(self, name: str) -> bool:
+        return self.everything or name in self.read
+
+    def restricted(self, names: frozenset[str]) -> Hazards:
+        """The part that concerns `names`."""
+        return Hazards(self.read & names, self.written & names, self.everything)
+
+
+def notebook_hazards(namespace: dict[str, Any], tree: ast.Module) -> Hazards:
+    """Hazards of all live functions of `namespace` and of those `tree` defines."""
+    read: set[str] = set()
+    written: set[str] = set()
+    seen: set[CodeType] = set()
+    for referrer in gc.get_referrers(namespace):
+        if type(referrer) is FunctionType and referrer.__globals__ is namespace:
+            code = referrer.__code__
+            if code not in seen:
+                seen.add(code)
+                reads, writes = code_names(code)
+                read |= reads
+                written |= writes
+    for node in ast.walk(tree):
+        if isinstance(node, _KEEPERS):
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Name):
+                    read.add(inner.id)
+                elif isinstance(inner, ast.Global):
+                    written.update(inner.names)
+    return Hazards(frozenset(read), frozenset(written), bool(read & (SCOPE_READERS - {"super", "compile"})))
+
+
+_CODE_NAMES: dict[CodeType, tuple[frozenset[str], frozenset[str]]] = {}
+
+
+def code_names(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """Global names a code object (and those nested in it) reads, and those it rebinds."""
+    known = _CODE_NAMES.get(code)
+    if known is not None:
+        return known
+    read: set[str] = set()
+    written: set[str] = set()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in _READ:
+            read.add(instruction.argval)
+        elif instruction.opname in _WRITE:
+            written.add(instruction.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            reads, writes = code_names(constant)
+            read |= reads
+            written |= writes
+    if len(_CODE_NAMES) > 10_000:
+        _CODE_NAMES.clear()
+    _CODE_NAMES[code] = frozenset(read), frozenset(written)
+    return _CODE_NAMES[code]

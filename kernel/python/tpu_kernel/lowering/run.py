@@ -1,0 +1,211 @@
+"""One straight-line run of a cell: decided, outlined and called piece by piece.
+
+The statements of a run are judged one after the other against the notebook as it is when they
+are reached, so a loop body is planned on its first iteration and the plan is kept under the
+kinds of the names it mentions.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from . import values as v
+from .classify import Verdict
+from .gradients import ignores_gradients, method_call, stepped_name
+from .names import names_of
+from .outline import Outlined, outline
+
+if TYPE_CHECKING:
+    from .cell import LoweredCell
+
+# A number seen with this many different values is taken to change from run to run.
+_DISTINCT_NUMBERS = 3
+
+
+@dataclass
+class Piece:
+    """The statements from one index up to `end`: outlined, or one of module code."""
+
+    end: int
+    outlined: Outlined | None = None
+    code: CodeType | None = None
+    mode: str = "exec"
+    why: str = ""
+    lines: tuple[int, ...] = ()
+    numbers: tuple[str, ...] = ()
+    # Statements that clear gradients, moved ahead of the outlined ones.
+    first: tuple[CodeType, ...] = ()
+
+
+class Run:
+    """Consecutive statements that may be outlined, at module level or in a loop or branch."""
+
+    def __init__(self, cell: LoweredCell, statements: list[ast.stmt], returns: bool, loop_names: set[str]) -> None:
+        self.cell = cell
+        self.statements = statements
+        self.names = [names_of(statement) for statement in statements]
+        self.returns = returns
+        self.loop_names = loop_names
+        self.mentioned = [
+            tuple(sorted(set().union(*(n.reads | n.maybe for n in self.names[start:]))))
+            for start in range(len(statements))
+        ]
+        self.plans: dict[tuple[int, tuple[str, ...]], Piece] = {}
+        self.functions: dict[tuple[Any, ...], Outlined] = {}
+        self.numbers: dict[str, set[Any]] = {}
+        self.varying: set[str] = set()
+
+    def execute(self) -> Any:
+        """Run the statements; the last expression's value when it is the cell's."""
+        cell = self.cell
+        index, value = 0, None
+        while index < len(self.statements):
+            piece = self._piece(index)
+            if piece.outlined is not None:
+                if self._numbers_changed(piece):
+                    continue
+                for code in piece.first:
+                    cell.run_code(code, "exec")
+                value = cell.call(piece.outlined)
+            else:
+                assert piece.code is not None
+                cell.report.ran_eagerly(piece.lines, piece.why)
+                value = cell.run_code(piece.code, piece.mode)
+            index = piece.end
+        return value
+
+    def forget_plans(self) -> None:
+        self.plans.clear()
+
+    def _piece(self, start: int) -> Piece:
+        namespace = self.cell.namespace
+        kind = self.cell.values.kind
+        key = tuple(kind(namespace[n]) if n in namespace else v.ABSENT for n in self.mentioned[start])
+        piece = self.plans.get((start, key))
+        if piece is None:
+            piece = self._plan(start, dict(zip(self.mentioned[start], key, strict=True)))
+            self.plans[start, key] = piece
+        return piece
+
+    def _plan(self, start: int, kinds: dict[str, str]) -> Piece:
+        judge = self.cell.classifier.judge
+        hazards = self.cell.hazards
+        bound: set[str] = set()
+        maybe: set[str] = set()
+        end = start
+        moved: set[int] = set()
+        while end < len(self.statements):
+            names = self.names[end]
+            if self._clears_gradients(end, bound):
+                if end == start:
+                    return self._module_piece(start, "")
+                earlier = [self.statements[i] for i in range(start, end) if i not in moved]
+                if not all(ignores_gradients(s, self.cell.classifier, bound) for s in earlier):
+                    break
+                moved.add(end)
+                end += 1
+                continue
+            verdict = judge(self.statements[end], names, bound, kinds, self.varying)
+            rebound = (names.reads | names.writes | names.maybe) & hazards.written
+            if rebound and verdict.device:
+                verdict = Verdict(False, f"a function of the notebook changes `{min(rebound)}`")
+            if end == start and not verdict.device:
+                return self._module_piece(start, verdict.why)
+            if not verdict.device or names.reads & maybe:
+                break
+            if isinstance(self.statements[end], (ast.With, ast.For)):
+                seen = next((n for n in sorted(names.maybe | names.writes) if hazards.reads(n)), None)
+                if seen is not None:
+                    if end > start:
+                        break
+                    return self._module_piece(start, f"a function of the notebook reads `{seen}`")
+            bound |= names.writes
+            maybe |= names.maybe - bound
+            end += 1
+            # A function called later must find what this statement bound in the notebook.
+            if any(hazards.reads(name) for name in names.writes | names.maybe):
+                break
+        return self._outlined_piece(start, end, moved, kinds)
+
+    def _clears_gradients(self, index: int, bound: set[str]) -> bool:
+        """`opt.zero_grad()` or `model.zero_grad()`: host work that no program may contain."""
+        call = method_call(self.statements[index], "zero_grad")
+        if call is None or not isinstance(call.func, ast.Attribute):
+            return False
+        owner = self.cell.classifier.resolve(call.func.value, bound)
+        values = self.cell.values
+        return isinstance(owner, (values.optimizer, values.module))
+
+    def _outlined_piece(self, start: int, end: int, moved: set[int], kinds: dict[str, str]) -> Piece:
+        bound: set[str] = set()
+        needed: set[str] = set()
+        maybe: set[str] = set()
+        kept = [i for i in range(start, end) if i not in moved]
+        optimizers = frozenset(name for name, kind in kinds.items() if kind == v.OPTIMIZER)
+        for index in kept:
+            names = self.names[index]
+            if stepped_name(self.statements[index]) in optimizers:
+                continue
+            needed |= names.reads - bound
+            bound |= names.writes
+            maybe |= names.maybe
+        outputs = tuple(sorted(bound | maybe))
+        parameters = tuple(
+            sorted(
+                name
+                for name in needed | (maybe - bound)
+                if name in outputs or kinds.get(name, v.ABSENT) not in (v.ABSENT, v.TOOL)
+            )
+        )
+        returns = self.returns and end == len(self.statements)
+        key = (start, end, parameters, outputs, optimizers)
+        outlined = self.functions.get(key)
+        if outlined is None:
+            cell = self.cell
+            outlined = outline(
+                [self.statements[i] for i in kept],
+                parameters,
+                outputs,
+                cell.namespace,
+                cell.filename,
+                cell.quiet,
+                returns,
+                optimizers,
+            )
+            cell.prepare(outlined)
+            self.functions[key] = outlined
+        numbers = tuple(name for name in parameters if kinds.get(name) == v.NUMBER)
+        first = tuple(
+            self.cell.quiet(ast.Module([self.statements[i]], []), self.cell.filename, "exec") for i in sorted(moved)
+        )
+        return Piece(end, outlined, lines=outlined.lines, numbers=numbers, first=first)
+
+    def _module_piece(self, start: int, why: str) -> Piece:
+        statement = self.statements[start]
+        cell = self.cell
+        lines = tuple(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
+        if self.returns and start == len(self.statements) - 1 and isinstance(statement, ast.Expr):
+            code = cell.quiet(ast.Expression(statement.value), cell.filename, "eval")
+            return Piece(start + 1, code=code, mode="eval", why=why, lines=lines)
+        code = cell.quiet(ast.Module([statement], []), cell.filename, "exec")
+        return Piece(start + 1, code=code, why=why, lines=lines)
+
+    def _numbers_changed(self, piece: Piece) -> bool:
+        """True when a number turned out to vary: the plans are void, plan again."""
+        namespace = self.cell.namespace
+        changed = False
+        for name in piece.numbers:
+            seen = self.numbers.setdefault(name, set())
+            if len(seen) < _DISTINCT_NUMBERS:
+                seen.add((type(namespace[name]), namespace[name]))
+            limit = 1 if name in self.loop_names else _DISTINCT_NUMBERS
+            if len(seen) >= limit and name not in self.varying:
+                self.varying.add(name)
+                changed = True
+        if changed:
+            self.forget_plans()
+        return changed
+

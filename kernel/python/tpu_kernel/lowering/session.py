@@ -1,0 +1,105 @@
+"""Lowered cells kept by their text, and the one way to run a cell's text on a shell."""
+
+from __future__ import annotations
+
+import ast
+from collections import OrderedDict
+from types import TracebackType
+from typing import Any
+
+from .backend import TorchBackend
+from .cell import LoweredCell
+from .report import Report
+
+_KEPT_CELLS = 256
+_RESUMED = "torch_dynamo_resume_in_<module>"
+
+
+class CellError(Exception):
+    """The cell cannot be compiled for a reason the user can act on."""
+
+
+class Lowering:
+    """The lowered cells of one shell."""
+
+    def __init__(self, shell: Any, backend: Any = None) -> None:
+        self.shell = shell
+        self.backend = backend or TorchBackend()
+        self.cells: OrderedDict[tuple[Any, ...], LoweredCell] = OrderedDict()
+        self.last: Report | None = None
+
+    def run(self, source: str, first_line: int = 1, text: str | None = None) -> tuple[Any, Report]:
+        """Run transformed Python `source`; its first line is line `first_line` of the cell.
+
+        `text` is what the traceback shows (the whole cell); the value is the last
+        expression's. Exceptions are the cell's own, with the cell's own frames.
+        """
+        cell = self._cell(source, first_line, text or source)
+        try:
+            return cell.execute()
+        except BaseException as error:
+            error.__traceback__ = own_frames(error.__traceback__, cell.filename)
+            raise
+        finally:
+            self.last = cell.report
+
+    def _cell(self, source: str, first_line: int, text: str) -> LoweredCell:
+        shell = self.shell
+        key = (source, first_line, shell.ast_node_interactivity, shell.compile.flags, id(shell.user_ns))
+        shown = "\n" * (first_line - 1) + source
+        name = shell.compile.cache(shown, shell.execution_count, raw_code=text)
+        cell = self.cells.get(key)
+        if cell is not None:
+            self.cells.move_to_end(key)
+            names = getattr(shell.compile, "_filename_map", None)
+            if names is not None:
+                names[cell.filename] = shell.execution_count
+            return cell
+        tree = ast.parse(shown, name) if not shell.compile.flags else shell.compile.ast_parse(shown, name)
+        tree = shell.transform_ast(tree)
+        refuse_await(tree)
+        cell = LoweredCell(tree, name, shell.user_ns, shell.compile, self.backend, shell.ast_node_interactivity)
+        self.cells[key] = cell
+        while len(self.cells) > _KEPT_CELLS:
+            self.cells.popitem(last=False)
+        return cell
+
+
+def refuse_await(tree: ast.Module) -> None:
+    """A compiled cell runs to its end at once: it cannot wait for the event loop."""
+    pending: list[ast.AST] = list(tree.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            continue
+        is_async = isinstance(node, (ast.Await, ast.AsyncFor, ast.AsyncWith))
+        if is_async or (isinstance(node, ast.comprehension) and node.is_async):
+            line = getattr(node, "lineno", None)
+            where = f" (line {line})" if line else ""
+            raise CellError(f"`await` cannot be compiled{where}: put it into a cell of its own without the magic.")
+        pending.extend(ast.iter_child_nodes(node))
+
+
+def own_frames(traceback: TracebackType | None, filename: str) -> TracebackType | None:
+    """The traceback a plain cell would have: without this package's and Dynamo's wrappers."""
+    entries: list[TracebackType] = []
+    module: int | None = None
+    while traceback is not None:
+        frame = traceback.tb_frame
+        code = frame.f_code
+        if code.co_filename == filename and (code.co_name == "<module>" or code.co_name.startswith(_RESUMED)):
+            if module is not None:
+                del entries[module:]  # the line that called the run, and what lies between
+            module = len(entries)
+        entries.append(traceback)
+        traceback = traceback.tb_next
+    result: TracebackType | None = None
+    for entry in reversed(entries if module is None else _from_cell(entries, filename)):
+        result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return result
+
+
+def _from_cell(entries: list[TracebackType], filename: str) -> list[TracebackType]:
+    """Without the frames that led to the cell."""
+    first = next(i for i, entry in enumerate(entries) if entry.tb_frame.f_code.co_filename == filename)
+    return entries[first:]
