@@ -7,11 +7,20 @@ use anyhow::{Context, Result};
 
 /// Resident memory of process `pid` (or `self`) in bytes.
 pub fn resident_bytes(pid: &str) -> Result<usize> {
+    memory(pid, 1)
+}
+
+/// Address space of process `pid` (or `self`) in bytes, memory reserved and never touched included.
+pub fn address_bytes(pid: &str) -> Result<usize> {
+    memory(pid, 0)
+}
+
+fn memory(pid: &str, field: usize) -> Result<usize> {
     let text = fs::read_to_string(Path::new("/proc").join(pid).join("statm"))?;
     let pages = text
         .split_whitespace()
-        .nth(1)
-        .context("statm has no second field")?;
+        .nth(field)
+        .context("statm is too short")?;
     Ok(pages.parse::<usize>()? * 4096)
 }
 
