@@ -78,15 +78,15 @@ fn status(state: &str, parent: &Parent) -> Entry {
 }
 
 /// A reply to a request.
-fn reply_entry(request: &Request, metadata: Bytes, content: Bytes) -> Entry {
+fn reply_to(request: &Request, metadata: Bytes, content: Bytes) -> Reply {
     let msg_type = request.parent.msg_type.replace("_request", "_reply");
-    Entry::Reply(Reply {
+    Reply {
         channel: request.channel,
         parent: Arc::clone(&request.parent),
         msg_type,
         metadata,
         content,
-    })
+    }
 }
 
 impl Kernel {
@@ -156,10 +156,7 @@ impl Kernel {
             };
             aborted = self.main.take_executes();
         }
-        self.end_request(
-            &request.parent,
-            Some(reply_entry(request, metadata, content)),
-        );
+        self.end_request(&request.parent, Some(reply_to(request, metadata, content)));
         for waiting in &aborted {
             self.answer_aborted(waiting);
         }
@@ -174,7 +171,7 @@ impl Kernel {
         self.end_request(&request.parent, None);
     }
 
-    fn end_request(&self, parent: &Arc<Parent>, reply: Option<Entry>) {
+    fn end_request(&self, parent: &Arc<Parent>, reply: Option<Reply>) {
         let mut running = lock(&self.running);
         let ours = running
             .current
@@ -190,6 +187,7 @@ impl Kernel {
         // Under the lock: else a cell that ends meanwhile would be left shown as busy.
         self.outbox.push_all(
             reply
+                .map(Entry::Reply)
                 .into_iter()
                 .chain([status("idle", parent)])
                 .chain(still_busy),
@@ -210,7 +208,22 @@ impl Kernel {
     /// Answer from the io thread, at once, whatever runs.
     pub fn answer_now(&self, request: &Request, content: &serde_json::Value) {
         self.outbox.push(status("busy", &request.parent));
-        let reply = reply_entry(request, EMPTY_OBJECT, content.to_string().into());
+        let reply = reply_to(request, EMPTY_OBJECT, content.to_string().into());
+        self.end_request(&request.parent, Some(reply));
+    }
+
+    /// As `answer_now`, and tell all front ends: a shutdown concerns each of them.
+    pub fn answer_to_all(&self, request: &Request, content: &serde_json::Value) {
+        self.outbox.push(status("busy", &request.parent));
+        let content = Bytes::from(content.to_string());
+        let reply = reply_to(request, EMPTY_OBJECT, content.clone());
+        self.publish(
+            &reply.msg_type,
+            Some(&request.parent),
+            EMPTY_OBJECT,
+            content,
+            Vec::new(),
+        );
         self.end_request(&request.parent, Some(reply));
     }
 

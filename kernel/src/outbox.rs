@@ -11,7 +11,7 @@ use crate::parent::{Channel, Parent};
 
 /// Writers wait while more than this many bytes are unsent.
 pub const BACKPRESSURE_BYTES: usize = 8 << 20;
-/// A stream message is closed at this size, so that a front end never gets one huge message.
+/// A stream message is closed at the end of the line that reaches this size.
 pub const STREAM_CHUNK_BYTES: usize = 1 << 20;
 
 /// How long the first line of a pause may stay without its newline.

@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use serde_json::json;
 
 use crate::kernel::Kernel;
 use crate::parent::{Channel, Parent};
 use crate::request::{Request, Service};
-use crate::wire::{EMPTY_OBJECT, Message, Part};
+use crate::wire::{Message, Part};
 
 /// Handle one message. Whatever it holds, the kernel goes on.
 pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
@@ -80,15 +79,7 @@ fn shut_down(kernel: &Kernel, request: &Request) {
     }
     let content: Content = serde_json::from_slice(&request.content).unwrap_or_default();
     let reply = json!({"status": "ok", "restart": content.restart.unwrap_or(false)});
-    let content = Bytes::from(reply.to_string());
-    kernel.publish(
-        "shutdown_reply",
-        Some(&request.parent),
-        EMPTY_OBJECT,
-        content,
-        Vec::new(),
-    );
-    kernel.answer_now(request, &reply);
+    kernel.answer_to_all(request, &reply);
     kernel.begin_stop();
 }
 
@@ -112,8 +103,10 @@ fn allows_stdin(message: &Message) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
-    use crate::wire::Header;
+    use crate::wire::{EMPTY_OBJECT, Header};
 
     fn message(content: &'static [u8]) -> Message {
         Message {

@@ -25,4 +25,8 @@ mod _kernel {
     };
     #[pymodule_export]
     use crate::shared::{connection_file, session_id, start};
+    #[pymodule_export]
+    use crate::tpu::{
+        tpu_attach, tpu_drain, tpu_events, tpu_identity, tpu_set_cell, tpu_set_limit, tpu_snapshot,
+    };
 }

@@ -1,2 +1,86 @@
-//! The runtime session of tpu-core, as Python sees it.
+//! The runtime session of tpu-core, as Python sees it: JSON text in, dicts out.
+
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use tpu_core::client::{AttachError, Session};
+
+static SESSION: OnceLock<Session> = OnceLock::new();
+
+fn session() -> PyResult<&'static Session> {
+    SESSION.get().ok_or_else(|| {
+        PyRuntimeError::new_err("no tpu-core library is loaded: `tpu_attach` comes first")
+    })
+}
+
+#[pyfunction]
+pub fn tpu_attach(library: &str) -> PyResult<bool> {
+    if SESSION.get().is_some() {
+        return Ok(true);
+    }
+    match Session::attach(Path::new(library)) {
+        Ok(session) => Ok(SESSION.set(session).is_ok()),
+        // A kernel without a device is still a kernel.
+        Err(AttachError::Load { .. }) => Ok(false),
+        Err(error) => Err(PyRuntimeError::new_err(error.to_string())),
+    }
+}
+
+#[pyfunction]
+pub fn tpu_snapshot(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    SESSION
+        .get()
+        .and_then(Session::snapshot)
+        .map(|snapshot| to_python(py, &snapshot))
+        .transpose()
+}
+
+#[pyfunction]
+pub fn tpu_events(py: Python<'_>, cursor: u64) -> PyResult<(u64, Bound<'_, PyAny>)> {
+    let session = session()?;
+    let (next, text) = py.detach(|| session.events_json(cursor));
+    Ok((next, from_json(py, &text)?))
+}
+
+#[pyfunction]
+pub fn tpu_identity(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    SESSION
+        .get()
+        .and_then(Session::identity)
+        .map(|identity| to_python(py, &identity))
+        .transpose()
+}
+
+#[pyfunction]
+pub fn tpu_set_limit(bytes: u64) -> PyResult<()> {
+    session()?.set_limit(bytes);
+    Ok(())
+}
+
+#[pyfunction]
+pub fn tpu_set_cell(cell_id: &str) -> PyResult<()> {
+    session()?.set_cell(cell_id);
+    Ok(())
+}
+
+#[pyfunction]
+pub fn tpu_drain(py: Python<'_>, timeout: f64) -> PyResult<bool> {
+    let session = session()?;
+    let timeout = Duration::try_from_secs_f64(timeout).unwrap_or_default();
+    Ok(py.detach(|| session.wait_idle(timeout)))
+}
+
+fn to_python<'py>(py: Python<'py>, value: &impl serde::Serialize) -> PyResult<Bound<'py, PyAny>> {
+    let text =
+        serde_json::to_vec(value).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+    from_json(py, &text)
+}
+
+fn from_json<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    py.import("json")?
+        .call_method1("loads", (PyBytes::new(py, text),))
+}

@@ -141,13 +141,17 @@ def input_request(prompt: str, password: bool, parent: Parent | None = None) -> 
 # -- the TPU session (tpu-core) --------------------------------------------------
 
 def tpu_attach(library: str) -> bool:
-    """Load the tpu-core library (the same file TorchTPU loads). False when it cannot be."""
+    """Load the tpu-core library (the same file TorchTPU loads). False when it cannot be loaded;
+    RuntimeError when it is another version's."""
 
 def tpu_snapshot() -> dict[str, Any] | None:
     """Counters of the session, or None while no device exists. Keys: see tpu_core::Snapshot."""
 
 def tpu_events(cursor: int) -> tuple[int, list[dict[str, Any]]]:
     """Events since `cursor` (compile, cache hit, execute, transfer, error) and the next cursor."""
+
+def tpu_identity() -> dict[str, Any] | None:
+    """Generation, HBM, coordinates, emulated or not; None while no device exists."""
 
 def tpu_set_limit(bytes: int) -> None:
     """HBM of the emulated chip, in bytes."""
