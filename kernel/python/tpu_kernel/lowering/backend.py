@@ -11,13 +11,21 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from .classify import Classifier
+from .classify import Classifier, Verdict
 from .optimizers import stepped, stepper_of
 from .outline import Outlined
 from .values import Values, device_type, torch_module
 
 if TYPE_CHECKING:
     from .cell import LoweredCell
+
+
+_TALKATIVE = (
+    "torch._dynamo",
+    "torch._dynamo.convert_frame",
+    "torch._guards",
+    "torch._subclasses.fake_tensor",
+)
 
 
 class _Fallbacks(logging.Filter):
@@ -43,7 +51,7 @@ class TorchBackend:
         if cell.values.torch is None and torch_module() is not None:
             cell.values = self.values()
             cell.classifier = self.classifier(cell.values, cell.namespace)
-        loggers = [logging.getLogger(name) for name in ("torch._dynamo", "torch._dynamo.convert_frame")]
+        loggers = [logging.getLogger(name) for name in _TALKATIVE]
         quiet = _Fallbacks()
         for logger in loggers:
             logger.addFilter(quiet)
@@ -99,6 +107,21 @@ class TorchBackend:
                 report.compiled.update(outlined.lines)
             else:
                 report.ran_eagerly(outlined.lines, "PyTorch's compiler made no program of it")
+
+
+class EagerBackend(TorchBackend):
+    """Outlines nothing: the cell is run as it is."""
+
+    def classifier(self, values: Values, namespace: dict[str, Any]) -> Classifier:
+        return _NothingIsDeviceWork(values, namespace)
+
+    def session(self, cell: LoweredCell) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+class _NothingIsDeviceWork(Classifier):
+    def judge(self, *_: Any) -> Verdict:
+        return Verdict(False)
 
 
 def _renew(outlined: Outlined) -> None:

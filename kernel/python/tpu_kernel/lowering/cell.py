@@ -59,6 +59,7 @@ class LoweredCell:
         self.hazards = Hazards()
         self.report = Report()
         self.runs: list[Run] = []
+        self.running = False
         self._state: tuple[Any, ...] = ()
         self._mentioned = frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
         self._reaches_scope = bool(self._mentioned & (SCOPE_READERS - {"super"}))
@@ -116,7 +117,7 @@ class LoweredCell:
             case ast.If() | ast.With() | ast.Try() | ast.Match():
                 pass
             case _:
-                if not type(statement).__name__ == "TryStar":
+                if type(statement).__name__ != "TryStar":
                     return statement
         for block in _blocks(statement):
             block[:] = self._lower_block(block, loop_names)
@@ -165,7 +166,7 @@ class LoweredCell:
     def run_code(self, code: CodeType, mode: str) -> Any:
         if mode == "eval":
             return eval(code, self.namespace)
-        exec(code, self.namespace)
+        exec(code, self.namespace)  # noqa: S102 - a notebook runs cells
         return None
 
     def execute(self) -> tuple[Any, Report]:
@@ -174,6 +175,7 @@ class LoweredCell:
         When the cell raises, `self.report` still holds what happened so far.
         """
         self.report = Report()
+        self.running = True
         started = time.perf_counter()
         value = None
         try:
@@ -190,6 +192,7 @@ class LoweredCell:
                         self.report.ran_eagerly(step.lines, "")
                         self.run_code(step.code, step.mode)
         finally:
+            self.running = False
             self.report.seconds = time.perf_counter() - started
         return value, self.report
 
@@ -252,5 +255,3 @@ def _shown_name(last: ast.stmt) -> list[ast.stmt]:
         return []
     name = ast.copy_location(ast.Name(target.id, ast.Load()), last)
     return [ast.copy_location(ast.Expr(name), last)]
-
-

@@ -18,13 +18,65 @@ from .names import Names, walks_parameters
 from .optimizers import refusal
 
 _BUILTINS_TRACED = frozenset(
-    "len range sum min max abs pow zip enumerate tuple list dict set isinstance reversed divmod getattr".split()
+    [
+        "len",
+        "range",
+        "sum",
+        "min",
+        "max",
+        "abs",
+        "pow",
+        "zip",
+        "enumerate",
+        "tuple",
+        "list",
+        "dict",
+        "set",
+        "isinstance",
+        "reversed",
+        "divmod",
+        "getattr",
+    ]
 )
-_FACTORIES = frozenset("ones zeros empty full rand randn randint arange linspace logspace eye randperm".split())
+_FACTORIES = frozenset(
+    [
+        "ones",
+        "zeros",
+        "empty",
+        "full",
+        "rand",
+        "randn",
+        "randint",
+        "arange",
+        "linspace",
+        "logspace",
+        "eye",
+        "randperm",
+    ]
+)
 _TORCH_HOST = frozenset(
-    "manual_seed seed save load compile tensor as_tensor from_numpy set_default_device set_default_dtype "
-    "set_grad_enabled set_float32_matmul_precision get_rng_state set_rng_state set_num_threads device "
-    "frombuffer asarray scalar_tensor is_tensor".split()
+    [
+        "manual_seed",
+        "seed",
+        "save",
+        "load",
+        "compile",
+        "tensor",
+        "as_tensor",
+        "from_numpy",
+        "set_default_device",
+        "set_default_dtype",
+        "set_grad_enabled",
+        "set_float32_matmul_precision",
+        "get_rng_state",
+        "set_rng_state",
+        "set_num_threads",
+        "device",
+        "frombuffer",
+        "asarray",
+        "scalar_tensor",
+        "is_tensor",
+    ]
 )
 _TORCH_HOST_MODULES = (
     "torch.accelerator",
@@ -40,9 +92,31 @@ _TORCH_HOST_MODULES = (
 )
 _CONTEXTS = frozenset({"no_grad", "enable_grad"})
 _MODULE_SETUP = frozenset(
-    "train eval half float double bfloat16 apply load_state_dict state_dict add_module register_module "
-    "register_parameter register_buffer register_forward_hook register_forward_pre_hook compile "
-    "register_full_backward_hook children modules named_children named_modules zero_grad to_empty".split()
+    [
+        "train",
+        "eval",
+        "half",
+        "float",
+        "double",
+        "bfloat16",
+        "apply",
+        "load_state_dict",
+        "state_dict",
+        "add_module",
+        "register_module",
+        "register_parameter",
+        "register_buffer",
+        "register_forward_hook",
+        "register_forward_pre_hook",
+        "compile",
+        "register_full_backward_hook",
+        "children",
+        "modules",
+        "named_children",
+        "named_modules",
+        "zero_grad",
+        "to_empty",
+    ]
 )
 _NOTHING = object()
 _WORK = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.AugAssign)
@@ -68,7 +142,9 @@ class Classifier:
     ) -> Verdict:
         """`local`: names the run under way has bound; `kinds`: what the names it reads are."""
         reads = [name for name in names.reads if name not in local]
-        touches = any(name in local for name in names.reads) or any(kinds.get(n) in v.ON_DEVICE for n in reads)
+        touches = any(name in local for name in names.reads) or any(
+            kinds.get(n) in v.ON_DEVICE for n in reads
+        )
         if not touches:
             touches = self._makes_on_device(statement) or self._reaches(statement, local)
         off = [name for name in reads if kinds.get(name) == v.OFF_DEVICE]
@@ -83,14 +159,12 @@ class Classifier:
                 return Verdict(False, f"`{name}` is not defined yet")
             if name in varying:
                 return Verdict(False, f"the number `{name}` changes from run to run")
-        why = self._training_obstacle(statement, names, local, kinds)
-        if why is not None:
-            return Verdict(False, why)
         for node in ast.walk(statement):
             why = self._obstacle(node, local)
             if why:
                 return Verdict(False, why)
-        return Verdict(True)
+        why_not = self._training_obstacle(statement, names, local, kinds)
+        return Verdict(True) if why_not is None else Verdict(False, why_not)
 
     def _training_obstacle(
         self, statement: ast.stmt, names: Names, local: set[str], kinds: dict[str, str]
@@ -104,7 +178,11 @@ class Classifier:
         if call is not None and not used_up([statement]) & local:
             return "`backward()` goes through a graph made before this run"
         optimizer = next((name for name in names.reads if kinds.get(name) == v.OPTIMIZER), None)
-        if optimizer is not None and stepped_name(statement) is None and method_call(statement, "zero_grad") is None:
+        if (
+            optimizer is not None
+            and stepped_name(statement) is None
+            and method_call(statement, "zero_grad") is None
+        ):
             return f"reads the optimizer `{optimizer}`"
         return None
 

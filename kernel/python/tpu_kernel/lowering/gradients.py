@@ -62,7 +62,9 @@ def ignores_gradients(statement: ast.stmt, classifier: Classifier, local: set[st
                 owner: Any = classifier.resolve(node.func.value, local)
                 if isinstance(owner, classifier.values.module or ()) or type(owner).__module__ == "__main__":
                     return False
-            if type(target).__module__ == "__main__" and not isinstance(target, classifier.values.module or ()):
+            if type(target).__module__ == "__main__" and not isinstance(
+                target, classifier.values.module or ()
+            ):
                 return False
     return True
 

@@ -47,7 +47,8 @@ def notebook_hazards(namespace: dict[str, Any], tree: ast.Module) -> Hazards:
     for referrer in gc.get_referrers(namespace):
         if type(referrer) is FunctionType and referrer.__globals__ is namespace:
             code = referrer.__code__
-            if code not in seen:
+            # `<module>`: an outlined function, or a cell that is being executed; nobody calls it.
+            if code.co_name != "<module>" and code not in seen:
                 seen.add(code)
                 reads, writes = code_names(code)
                 read |= reads

@@ -85,6 +85,7 @@ def stepper_of(optimizer: Any, values: Values, name: str, report: Report) -> Ste
         stepper = _class_of(type(optimizer))()
         _STEPPERS[optimizer] = stepper
         stepper.param_groups = []
+        stepper._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]
     if stepper.__dict__.get("state") is not optimizer.state:
         stepper.state = optimizer.state
         stepper.defaults = optimizer.defaults
@@ -109,6 +110,8 @@ def make_capturable(optimizer: Any, values: Values, name: str, report: Report) -
         if group["params"][0].device.type != values.home:
             continue
         group["capturable"] = True
+        # torch.optim warns about this option in eager steps; the user did not choose it.
+        optimizer._warned_capturable_if_run_uncaptured = True
         for parameter in group["params"]:
             state = optimizer.state.get(parameter)
             counter = state.get("step") if state else None

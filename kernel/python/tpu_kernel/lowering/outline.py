@@ -142,7 +142,5 @@ def outline(
 
 def _step_call(statement: ast.stmt) -> ast.stmt:
     name = stepped_name(statement)
-    call = ast.Expr(
-        ast.Call(ast.Name(_STEP, ast.Load()), [ast.Name(f"{_STEPPER}{name}", ast.Load())], [])
-    )
+    call = ast.Expr(ast.Call(ast.Name(_STEP, ast.Load()), [ast.Name(f"{_STEPPER}{name}", ast.Load())], []))
     return ast.fix_missing_locations(ast.copy_location(call, statement))

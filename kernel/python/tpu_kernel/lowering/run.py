@@ -43,7 +43,9 @@ class Piece:
 class Run:
     """Consecutive statements that may be outlined, at module level or in a loop or branch."""
 
-    def __init__(self, cell: LoweredCell, statements: list[ast.stmt], returns: bool, loop_names: set[str]) -> None:
+    def __init__(
+        self, cell: LoweredCell, statements: list[ast.stmt], returns: bool, loop_names: set[str]
+    ) -> None:
         self.cell = cell
         self.statements = statements
         self.names = [names_of(statement) for statement in statements]
@@ -179,7 +181,8 @@ class Run:
             self.functions[key] = outlined
         numbers = tuple(name for name in parameters if kinds.get(name) == v.NUMBER)
         first = tuple(
-            self.cell.quiet(ast.Module([self.statements[i]], []), self.cell.filename, "exec") for i in sorted(moved)
+            self.cell.quiet(ast.Module([self.statements[i]], []), self.cell.filename, "exec")
+            for i in sorted(moved)
         )
         return Piece(end, outlined, lines=outlined.lines, numbers=numbers, first=first)
 
@@ -208,4 +211,3 @@ class Run:
         if changed:
             self.forget_plans()
         return changed
-

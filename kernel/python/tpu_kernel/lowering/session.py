@@ -31,10 +31,25 @@ class Lowering:
     def run(self, source: str, first_line: int = 1, text: str | None = None) -> tuple[Any, Report]:
         """Run transformed Python `source`; its first line is line `first_line` of the cell.
 
-        `text` is what the traceback shows (the whole cell); the value is the last
-        expression's. Exceptions are the cell's own, with the cell's own frames.
+        `text` is the whole cell as the front end has it; the value is the last expression's.
+        Exceptions are the cell's own, with the cell's own frames.
         """
-        cell = self._cell(source, first_line, text or source)
+        shell = self.shell
+        shown = "\n" * (first_line - 1) + source
+        name = shell.compile.cache(shown, shell.execution_count, raw_code=text or source)
+        interactivity = shell.ast_node_interactivity
+        cell = self._known(shown, interactivity)
+        if cell is None:
+            tree = shell.transform_ast(shell.compile.ast_parse(shown, name))
+            cell = self._lower(tree, name, shown, interactivity)
+        return self._execute(cell)
+
+    def run_tree(self, tree: ast.Module, name: str, text: str, interactivity: str) -> tuple[Any, Report]:
+        """Run a cell that IPython has parsed already; `text` is what it was made from."""
+        return self._execute(self._known(text, interactivity) or self._lower(tree, name, text, interactivity))
+
+    def _execute(self, cell: LoweredCell) -> tuple[Any, Report]:
+        self.last = None
         try:
             return cell.execute()
         except BaseException as error:
@@ -43,22 +58,27 @@ class Lowering:
         finally:
             self.last = cell.report
 
-    def _cell(self, source: str, first_line: int, text: str) -> LoweredCell:
+    def _key(self, text: str, interactivity: str) -> tuple[Any, ...]:
         shell = self.shell
-        key = (source, first_line, shell.ast_node_interactivity, shell.compile.flags, id(shell.user_ns))
-        shown = "\n" * (first_line - 1) + source
-        name = shell.compile.cache(shown, shell.execution_count, raw_code=text)
+        return (text, interactivity, shell.compile.flags, id(shell.user_ns))
+
+    def _known(self, text: str, interactivity: str) -> LoweredCell | None:
+        key = self._key(text, interactivity)
         cell = self.cells.get(key)
-        if cell is not None:
-            self.cells.move_to_end(key)
-            names = getattr(shell.compile, "_filename_map", None)
-            if names is not None:
-                names[cell.filename] = shell.execution_count
-            return cell
-        tree = ast.parse(shown, name) if not shell.compile.flags else shell.compile.ast_parse(shown, name)
-        tree = shell.transform_ast(tree)
+        if cell is None or cell.running:
+            return None
+        self.cells.move_to_end(key)
+        # The traceback calls the cell by the number it has now.
+        names = getattr(self.shell.compile, "_filename_map", None)
+        if names is not None:
+            names[cell.filename] = self.shell.execution_count
+        return cell
+
+    def _lower(self, tree: ast.Module, name: str, text: str, interactivity: str) -> LoweredCell:
         refuse_await(tree)
-        cell = LoweredCell(tree, name, shell.user_ns, shell.compile, self.backend, shell.ast_node_interactivity)
+        shell = self.shell
+        key = self._key(text, interactivity)
+        cell = LoweredCell(tree, name, shell.user_ns, shell.compile, self.backend, interactivity)
         self.cells[key] = cell
         while len(self.cells) > _KEPT_CELLS:
             self.cells.popitem(last=False)
@@ -76,7 +96,9 @@ def refuse_await(tree: ast.Module) -> None:
         if is_async or (isinstance(node, ast.comprehension) and node.is_async):
             line = getattr(node, "lineno", None)
             where = f" (line {line})" if line else ""
-            raise CellError(f"`await` cannot be compiled{where}: put it into a cell of its own without the magic.")
+            raise CellError(
+                f"`await` cannot be compiled{where}: put it into a cell of its own without the magic."
+            )
         pending.extend(ast.iter_child_nodes(node))
 
 

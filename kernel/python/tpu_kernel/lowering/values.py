@@ -59,7 +59,12 @@ class Values:
             return HOST
         if isinstance(value, self.tensor):
             return DEVICE if value.device.type == self.home else OFF_DEVICE
-        if kind is FunctionType or kind is BuiltinFunctionType or kind is ModuleType or isinstance(value, type):
+        if (
+            kind is FunctionType
+            or kind is BuiltinFunctionType
+            or kind is ModuleType
+            or isinstance(value, type)
+        ):
             return TOOL
         if isinstance(value, self.module):
             return self._module_kind(value)
@@ -125,7 +130,11 @@ class Values:
         values.extend(function.__defaults__ or ())
         for value in values:
             if type(value) is FunctionType:
-                if value is not function and value.__globals__ is namespace and self.reaches(value, depth - 1):
+                if (
+                    value is not function
+                    and value.__globals__ is namespace
+                    and self.reaches(value, depth - 1)
+                ):
                     return True
             elif self._holds(value, 1):
                 return True

@@ -1,0 +1,24 @@
+"""Cards: results as HTML without JavaScript and as aligned text, from the same facts.
+
+blocks   what cards are built of: colours, tiles, bars, tables
+compile  what %%tpu_compile did
+stats    what the session did
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Card(Protocol):
+    """Something that can be shown in a notebook and in a terminal."""
+
+    def html(self) -> str: ...
+    def text(self) -> str: ...
+
+
+def show(card: Card) -> None:
+    """Display a card in the running cell."""
+    from IPython.display import display
+
+    display({"text/html": card.html(), "text/plain": card.text()}, raw=True)

@@ -1,0 +1,138 @@
+"""What cards are built of. All text that comes from outside is escaped here, once.
+
+Colours come from the front end's theme (JupyterLab, VS Code, Colab), else from the system's. A
+notebook that is not trusted loses `<style>`: so tables are real tables, bars carry their colour
+inline, and separators that the style hides keep words apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+_TEXT = "var(--jp-ui-font-color1,var(--vscode-foreground,var(--colab-primary-text-color,CanvasText)))"
+_MUTED = (
+    "var(--jp-ui-font-color2,var(--vscode-descriptionForeground,var(--colab-primary-text-color,CanvasText)))"
+)
+_SOFT = "var(--jp-layout-color2,var(--vscode-textBlockQuote-background,rgba(128,128,128,.15)))"
+_LINE = "var(--jp-border-color2,var(--vscode-panel-border,rgba(128,128,128,.4)))"
+_BLUE = "var(--jp-brand-color1,var(--vscode-charts-blue,#1976d2))"
+_EDGES = {
+    "good": "var(--jp-success-color1,var(--vscode-charts-green,#388e3c))",
+    "warn": "var(--jp-warn-color1,var(--vscode-charts-orange,#e65100))",
+}
+_MONO = "var(--jp-code-font-family,var(--vscode-editor-font-family,monospace))"
+
+_STYLE = (
+    f".tpuk{{color:{_TEXT};font:13px/1.45 var(--jp-ui-font-family,system-ui,sans-serif);max-width:700px;"
+    f"border:1px solid {_LINE};border-radius:4px;padding:10px 12px}}"
+    ".tpuk table{border-collapse:separate;border-spacing:0;margin:0;width:100%;font-size:inherit;color:inherit}"
+    ".tpuk td,.tpuk th{background:none;border:0;padding:2px 8px 2px 0;text-align:left;vertical-align:top}"
+    ".tpuk tr{background:none!important}"
+    f".tpuk th{{color:{_MUTED};font-weight:normal;border-bottom:1px solid {_LINE}}}"
+    f".tpuk .pill{{background:{_SOFT};border-radius:3px;border-left:4px solid {_LINE};padding:1px 8px;"
+    "white-space:nowrap;margin-right:6px}"
+    + "".join(f".tpuk .{name}{{border-left-color:{colour}}}" for name, colour in _EDGES.items())
+    + f".tpuk .muted{{color:{_MUTED}}}.tpuk .gap{{display:none}}"
+    ".tpuk .tiles{table-layout:fixed;border-spacing:6px 0;margin:8px -6px;width:calc(100% + 12px)}"
+    f".tpuk .tiles td{{background:{_SOFT};border-radius:3px;padding:5px 8px}}"
+    f".tpuk .tiles small{{color:{_MUTED};display:block;font-size:11px}}.tpuk .tiles b{{font-size:15px;font-weight:500}}"
+    f".tpuk code{{font-family:{_MONO};font-size:12px;background:none;color:inherit;padding:0}}"
+    ".tpuk p{margin:6px 0 0}"
+)
+
+
+def card(*parts: str) -> str:
+    """A whole card."""
+    return f'<style>{_STYLE}</style><div class="tpuk">{"".join(parts)}</div>'
+
+
+def headline(pill: str, edge: str, title: str, *facts: str) -> str:
+    """One line: a pill whose edge is coloured (the word says the same), a title, more facts."""
+    more = "".join(f'<span class="gap"> · </span><span class="pill">{escape(fact)}</span>' for fact in facts)
+    return (
+        f'<div><span class="pill {edge}">{escape(pill)}</span><span class="gap"> · </span>'
+        f"<b>{escape(title)}</b> {more}</div>"
+    )
+
+
+def tiles(pairs: Sequence[tuple[str, str]]) -> str:
+    """Numbers side by side, each under its name."""
+    cells = "".join(f"<td><small>{escape(name)}</small> <b>{escape(value)}</b></td>" for name, value in pairs)
+    return f'<table class="tiles"><tr>{cells}</tr></table>'
+
+
+def bars(rows: Iterable[tuple[str, float, str]]) -> str:
+    """Name, share of the whole (0 to 1) as a bar, value in words."""
+    lines = []
+    for name, share, value in rows:
+        width = max(0.0, min(1.0, share)) * 100
+        bar = (
+            f'<div style="background:{_SOFT};height:11px;margin-top:4px"><div style="background:{_BLUE};'
+            f'height:11px;width:{width:.1f}%"></div></div>'
+        )
+        lines.append(
+            f'<tr><td style="width:15%">{escape(name)}</td><td>{bar}</td>'
+            f'<td style="width:35%;text-align:right;padding-right:0">{escape(value)}</td></tr>'
+        )
+    return f"<table>{''.join(lines)}</table>"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A plain table; text between backticks is shown as code."""
+    top = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join("<tr>" + "".join(f"<td>{marked(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{top}</tr>{body}</table>"
+
+
+def paragraph(text: str, muted: bool = False) -> str:
+    return f'<p class="muted">{marked(text)}</p>' if muted else f"<p>{marked(text)}</p>"
+
+
+def marked(text: str) -> str:
+    """Escaped text with `code` between backticks."""
+    parts = escape(text).split("`")
+    if len(parts) % 2 == 0:
+        return "`".join(parts)
+    return "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
+
+
+def columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
+    """Rows as aligned lines of text; the last column is left as long as it is."""
+    if not rows:
+        return []
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    return [
+        (
+            indent + "  ".join([cell.ljust(w) for cell, w in zip(row, widths, strict=False)] + [row[-1]])
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.2f} {unit}"
+        value /= 1024
+    return f"{value:.2f} GiB"
+
+
+def duration(seconds: float) -> str:
+    """A time for people."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms" if seconds >= 0.0095 or seconds == 0 else f"{seconds * 1000:.1f} ms"
+    return f"{seconds:.2f} s"
+
+
+def spans(lines: Sequence[int]) -> str:
+    """Line numbers as `1–3, 5`."""
+    groups: list[list[int]] = []
+    for line in lines:
+        if groups and line == groups[-1][1] + 1:
+            groups[-1][1] = line
+        else:
+            groups.append([line, line])
+    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in groups)

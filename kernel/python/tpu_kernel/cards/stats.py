@@ -1,0 +1,53 @@
+"""The card of `%tpu_stats`: the counters of the session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import blocks
+
+if TYPE_CHECKING:
+    from ..magics.measure import Counters
+
+
+class StatsCard:
+    """What the session did since it started."""
+
+    def __init__(self, device: str, counters: Counters, mode: str) -> None:
+        self.device = device
+        self.counters = counters
+        self.mode = mode
+
+    def html(self) -> str:
+        kind = "emulated" if self.counters.emulated else "chip"
+        limit = self.counters.limit_bytes or 1
+        rows = [
+            ("HBM in use", self.counters.live_bytes / limit, self._of_limit()),
+            ("peak", self.counters.peak_bytes / limit, blocks.size(self.counters.peak_bytes)),
+        ]
+        return blocks.card(
+            blocks.headline(kind, "good", self.device),
+            blocks.bars(rows),
+            blocks.tiles(self._numbers()),
+            blocks.paragraph(self.mode, muted=True),
+        )
+
+    def text(self) -> str:
+        kind = " (emulated)" if self.counters.emulated else ""
+        rows = [("HBM in use", self._of_limit()), ("HBM peak", blocks.size(self.counters.peak_bytes))]
+        lines = blocks.columns([*rows, *self._numbers(), ("mode", self.mode)])
+        return "\n".join([f"{self.device}{kind}", *lines])
+
+    def _of_limit(self) -> str:
+        live, limit = self.counters.live_bytes, self.counters.limit_bytes
+        return f"{blocks.size(live)} of {blocks.size(limit)}" if limit else blocks.size(live)
+
+    def _numbers(self) -> list[tuple[str, str]]:
+        c = self.counters
+        return [
+            ("compiled", f"{c.compiles:,} in {blocks.duration(c.compile_seconds)}"),
+            ("cache hits", f"{c.cache_hits:,}"),
+            ("executions", f"{c.executions:,} in {blocks.duration(c.busy_seconds)}"),
+            ("to device", f"{c.uploads:,}, {blocks.size(c.upload_bytes)}"),
+            ("from device", f"{c.downloads:,}, {blocks.size(c.download_bytes)}"),
+        ]

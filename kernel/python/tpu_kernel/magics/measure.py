@@ -1,0 +1,145 @@
+"""Numbers from tpu-core for the magics: counters now, and what changed in between.
+
+In the kernel they come through `_kernel`. In a plain IPython they are read from the library
+TorchTPU has loaded, through tpu-core's C table. Without either there are none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+# The fields of tpu_core::Snapshot, in order; all are 64-bit.
+_FIELDS = [
+    "struct_size",
+    "live_bytes",
+    "peak_bytes",
+    "limit_bytes",
+    "live_buffers",
+    "largest_bytes",
+    "allocations",
+    "donations",
+    "compiles",
+    "compile_ns",
+    "cache_hits",
+    "cache_hit_ns",
+    "executions",
+    "busy_ns",
+    "uploads",
+    "upload_bytes",
+    "downloads",
+    "download_bytes",
+    "errors",
+    "issued",
+    "pending",
+    "next_sequence",
+    "emulated",
+]
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Counters of the session since its start. Bytes and seconds."""
+
+    live_bytes: int = 0
+    peak_bytes: int = 0
+    limit_bytes: int = 0
+    compiles: int = 0
+    compile_seconds: float = 0.0
+    cache_hits: int = 0
+    executions: int = 0
+    busy_seconds: float = 0.0
+    uploads: int = 0
+    upload_bytes: int = 0
+    downloads: int = 0
+    download_bytes: int = 0
+    emulated: bool = False
+
+    def since(self, earlier: Counters | None) -> Counters:
+        """What was added since `earlier`; bytes of HBM stay as they are."""
+        earlier = earlier or Counters()
+        return Counters(
+            self.live_bytes,
+            self.peak_bytes,
+            self.limit_bytes,
+            self.compiles - earlier.compiles,
+            self.compile_seconds - earlier.compile_seconds,
+            self.cache_hits - earlier.cache_hits,
+            self.executions - earlier.executions,
+            self.busy_seconds - earlier.busy_seconds,
+            self.uploads - earlier.uploads,
+            self.upload_bytes - earlier.upload_bytes,
+            self.downloads - earlier.downloads,
+            self.download_bytes - earlier.download_bytes,
+            self.emulated,
+        )
+
+
+def counters(settle: bool = False) -> Counters | None:
+    """Counters now, or None while there is no device. `settle`: let queued work be counted."""
+    if _raw() is None:
+        return None
+    if settle:
+        # TorchTPU hands work to a thread of its own: only its own wait sees all of it.
+        sys.modules["torch"].accelerator.synchronize()
+    raw = _raw()
+    if raw is None:
+        return None
+    return Counters(
+        live_bytes=raw["live_bytes"],
+        peak_bytes=raw["peak_bytes"],
+        limit_bytes=raw["limit_bytes"],
+        compiles=raw["compiles"],
+        compile_seconds=raw["compile_ns"] / 1e9,
+        cache_hits=raw["cache_hits"],
+        executions=raw["executions"],
+        busy_seconds=raw["busy_ns"] / 1e9,
+        uploads=raw["uploads"],
+        upload_bytes=raw["upload_bytes"],
+        downloads=raw["downloads"],
+        download_bytes=raw["download_bytes"],
+        emulated=bool(raw["emulated"]),
+    )
+
+
+def device_name() -> str:
+    """What PyTorch calls the device, e.g. `TPU v5e`."""
+    from .eagermode import quietly
+
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return "no device"
+    with quietly():
+        return torch.tpu.get_device_name() if hasattr(torch, "tpu") else "no TPU"
+
+
+def _raw() -> dict[str, Any] | None:
+    if "torch_tpu" not in sys.modules:
+        return None
+    kernel = sys.modules.get("tpu_kernel._kernel")
+    if hasattr(kernel, "tpu_snapshot"):
+        from .. import device
+
+        return device.snapshot()
+    return _read_library()
+
+
+def _read_library() -> dict[str, int] | None:
+    path = os.environ.get("TPU_LIBRARY_PATH", "")
+    if not path or not os.path.exists(path):
+        return None
+    library = ctypes.CDLL(path)
+    if not hasattr(library, "tpu_core_api"):
+        return None
+    library.tpu_core_api.restype = ctypes.c_void_p
+    table = library.tpu_core_api()
+    # struct_size, version (padded), then the function `snapshot`.
+    address = ctypes.c_void_p.from_address(table + 16).value
+    function = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_size_t)(address)
+    values = (ctypes.c_uint64 * len(_FIELDS))()
+    if not function(values, ctypes.sizeof(values)):
+        return None
+    return dict(zip(_FIELDS, values, strict=True))

@@ -1,0 +1,143 @@
+"""Lowered cells on a shell: where a magic's body stands in its cell, whose traceback is shown,
+and cells run compiled without a magic (`%tpu_mode compiled`).
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from IPython.core.error import UsageError
+
+from ..lowering import CellError, Lowering, Report
+
+_LOWERINGS: weakref.WeakKeyDictionary[Any, Lowering] = weakref.WeakKeyDictionary()
+_BLANK = re.compile(r"(?:[^\S\n]*\n)*")
+
+
+def lowering_of(shell: Any) -> Lowering:
+    """The lowered cells of this shell."""
+    if shell not in _LOWERINGS:
+        _LOWERINGS[shell] = Lowering(shell)
+    return _LOWERINGS[shell]
+
+
+def run_body(shell: Any, lowering: Lowering, magic: str, body: str) -> tuple[Any, Report]:
+    """Run a cell magic's body with the line numbers of the cell it stands in."""
+    text, first_line = _place(shell, body)
+    try:
+        return lowering.run(shell.transform_cell(body), first_line, text)
+    except CellError as error:
+        raise UsageError(f"{magic}: {error}") from None
+
+
+def _place(shell: Any, body: str) -> tuple[str, int]:
+    """The whole cell, and the line of it on which `body` begins (blank lines left out)."""
+    history = getattr(shell.history_manager, "input_hist_raw", None) or [""]
+    raw, wanted = history[-1].rstrip(), body.rstrip()
+    if not raw.endswith(wanted):
+        raw = "\n" + wanted  # nested or not in the history: the magic's own line comes first
+    start = len(raw) - len(wanted)
+    blank = _BLANK.match(wanted)
+    start += blank.end() if blank else 0
+    return raw, raw.count("\n", 0, start) + 1
+
+
+def trim_tracebacks(shell: Any) -> None:
+    """Show a lowered cell's error as a plain cell's: without the frames that run the magic."""
+    original = shell._get_exc_info
+    if getattr(original, "trims", False):
+        return
+
+    def exc_info(exc_tuple: Any = None) -> Any:
+        import sys
+
+        kind, value, traceback = original(exc_tuple)
+        trimmed = _trimmed(traceback, isinstance(value, SyntaxError))
+        if trimmed is not traceback:
+            sys.last_traceback = trimmed
+        return kind, value, trimmed
+
+    exc_info.trims = True  # type: ignore[attr-defined]
+    shell._get_exc_info = exc_info
+
+
+def _trimmed(traceback: TracebackType | None, syntax: bool) -> TracebackType | None:
+    """The frame that ran the cell, then what comes after the last frame of `Lowering.run`."""
+    entries: list[TracebackType] = []
+    after = None
+    while traceback is not None:
+        entries.append(traceback)
+        frame = traceback.tb_frame
+        if frame.f_code in (Lowering.run.__code__, Lowering.run_tree.__code__):
+            after = len(entries)
+        traceback = traceback.tb_next
+    if after is None:
+        return entries[0] if entries else None
+    if syntax and after < len(entries) and _is_compiling(entries[after]):
+        return None  # the cell itself does not compile: there is nothing to trace
+    result: TracebackType | None = None
+    for entry in reversed([entries[0], *entries[after:]]):
+        result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return result
+
+
+def _is_compiling(entry: TracebackType) -> bool:
+    """Is this a frame that compiles the cell (and not one of the cell)?"""
+    return entry.tb_frame.f_globals.get("__name__", "").startswith(("tpu_kernel.", "IPython.", "codeop"))
+
+
+def compiles_cells(shell: Any) -> bool:
+    """Are cells without a magic compiled?"""
+    return hasattr(shell.run_ast_nodes, "plain")
+
+
+def compile_cells(shell: Any, on: bool) -> None:
+    """`%tpu_mode compiled`: run the nodes of each cell lowered. Cells that await run plainly."""
+    plain: Callable[..., Any] | None = getattr(shell.run_ast_nodes, "plain", None)
+    if not on:
+        if plain is not None:
+            del shell.run_ast_nodes
+            if shell.run_ast_nodes != plain:
+                shell.run_ast_nodes = plain
+        return
+    if plain is None:
+        plain = shell.run_ast_nodes
+        shell.run_ast_nodes = _lowered_nodes(shell, plain)
+
+
+def _lowered_nodes(shell: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
+    async def run_ast_nodes(
+        nodelist: list[ast.stmt], cell_name: str, interactivity: str = "last_expr", *rest: Any, **options: Any
+    ) -> bool:
+        __tracebackhide__ = "__ipython_bottom__"  # tracebacks begin below this frame
+        if not nodelist or interactivity == "async":
+            return await plain(nodelist, cell_name, interactivity, *rest, **options)
+        result = options.get("result")
+        tree = ast.Module(list(nodelist), [])
+        try:
+            value, _ = lowering_of(shell).run_tree(
+                tree, cell_name, "".join(linecache.getlines(cell_name)), interactivity
+            )
+        except CellError:
+            return await plain(nodelist, cell_name, interactivity, *rest, **options)
+        except BaseException as error:
+            if result is not None:
+                result.error_in_exec = error
+            if isinstance(error, SystemExit):
+                raise
+            shell.showtraceback(running_compiled_code=True)
+            return True
+        if value is not None:
+            import sys
+
+            sys.displayhook(value)
+        return False
+
+    run_ast_nodes.plain = plain  # type: ignore[attr-defined]
+    return run_ast_nodes

@@ -1,0 +1,36 @@
+"""`%tpu_stats`: what the session did."""
+
+from __future__ import annotations
+
+from IPython.core.magic import Magics, line_magic, magics_class
+
+from ..cards import show
+from ..cards.stats import StatsCard
+from . import measure, options
+from .mode import describe
+
+_MAGIC = "%tpu_stats"
+
+
+@magics_class
+class StatsMagics(Magics):
+    """Shows the counters of the session."""
+
+    @line_magic
+    def tpu_stats(self, line: str) -> None:
+        """Show what the TPU session of this kernel did since it started.
+
+        Usage:
+
+          %tpu_stats
+
+        HBM in use, its peak and its limit; programs compiled and the time that took; programs
+        found in the cache; executions; bytes moved to and from the device. All numbers are
+        counted by the runtime session itself.
+        """
+        options.read(_MAGIC, line)
+        now = measure.counters(settle=True)
+        if now is None:
+            print('No device is in use yet: make a tensor on it first, e.g. torch.ones(3, device="tpu").')
+            return
+        show(StatsCard(measure.device_name(), now, describe(self.shell)))
