@@ -195,3 +195,21 @@ pub unsafe extern "C" fn tpu_core_choice(sink: Sink, context: *mut c_void) {
     // SAFETY: as the caller promises.
     unsafe { describe_choice(sink, context) };
 }
+
+/// Load the plug-in to wrap. False when that fails; the sink then gets one line that says why.
+/// `TorchTPU` ends the process when it meets such a failure, so the bootstrap asks first.
+///
+/// # Safety
+/// `sink` must accept bytes that are valid during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpu_core_load(sink: Sink, context: *mut c_void) -> bool {
+    catch_unwind(|| {
+        let Some(problem) = crate::plugin::problem() else {
+            return true;
+        };
+        // SAFETY: the bytes live until the sink returns.
+        unsafe { sink(context, problem.as_ptr(), problem.len()) };
+        false
+    })
+    .unwrap_or(false)
+}

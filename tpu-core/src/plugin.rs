@@ -50,3 +50,8 @@ pub extern "C" fn GetLibtpuSdkApi() -> *const c_void {
     .flatten()
     .unwrap_or(std::ptr::null())
 }
+
+/// Load the plug-in to wrap; why that fails, if it does.
+pub fn problem() -> Option<String> {
+    wrapped::get().err().map(|failure| failure.message)
+}

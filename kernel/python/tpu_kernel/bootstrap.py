@@ -1,7 +1,7 @@
 """Makes `import torch; torch.ones(3, device="tpu")` simply work in this process and its children.
 
 `install` prepares the environment TorchTPU reads when it starts and puts a finder on
-`sys.meta_path` that touches three modules of `torch_tpu` as they are loaded: on a machine
+`sys.meta_path` that touches a few modules of `torch_tpu` as they are loaded: on a machine
 without a TPU they find an emulated one; everywhere they are quiet. Nothing of torch is imported
 here, so a process that never uses it pays about a millisecond.
 """
@@ -39,6 +39,9 @@ _QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     # No question to a metadata server that only a TPU VM has.
     "TPU_SKIP_MDS_QUERY": "1",
+    # Warnings that C++ threads of TorchTPU raise about the variables set here; Python's own
+    # warnings are not concerned.
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
 
 
@@ -59,6 +62,9 @@ def install(library: str | os.PathLike[str] | None = None) -> None:
     _prepare_environment(core)
     # TorchTPU announces what is experimental, and that tcmalloc is not loaded.
     warnings.filterwarnings("ignore", message=r"<TorchTpu/")
+    # Its C++ reads `.grad` of results in `.item()`; PyTorch then warns as if the user had. The
+    # user's own mistake warns from PyTorch's source tree, not from torch_tpu's.
+    warnings.filterwarnings("ignore", message=r"(?s)The \.grad attribute of a Tensor .*torch_tpu_pypi")
     sys.meta_path.insert(0, _Finder())
 
 
@@ -74,12 +80,21 @@ def _prepare_environment(core: Path) -> None:
     environ["TPU_KERNEL_BOOT"] = "1"
     for name, value in _QUIET.items():
         environ.setdefault(name, value)
+
+
+def _locate_plugins() -> None:
+    """Say where the plug-ins are, for tpu-core, and where compiled programs go, for TorchTPU."""
+    environ = os.environ
     if "TPU_KERNEL_CPU_PLUGIN" not in environ and (plugin := _find_cpu_plugin()):
         environ["TPU_KERNEL_CPU_PLUGIN"] = str(plugin)
     if "TPU_KERNEL_LIBTPU" not in environ and (libtpu := _find("libtpu", "libtpu.so")):
         environ["TPU_KERNEL_LIBTPU"] = str(libtpu)
     if "TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT" not in environ and (cache := _cache_folder()):
         environ["TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT"] = str(cache)
+    if emulated():
+        # The tier in shared memory does not tell CPU plug-ins apart, and it is everybody's on this
+        # machine; the folder above is neither. An empty name switches it off.
+        environ.setdefault("TORCH_TPU_TIER2_COMPILATION_CACHE", "")
 
 
 def _find(package: str, file: str) -> Path | None:
@@ -103,16 +118,17 @@ def _cache_folder() -> Path | None:
     """Where compiled programs stay between kernels, or None when that is switched off.
 
     Programs of the emulation are machine code for this CPU made by one plug-in, so both are in
-    the name; TorchTPU adds its own version below.
+    the name; TorchTPU adds its own version below. `TPU_KERNEL_CACHE` is the folder to use, or
+    `off`.
     """
     chosen = os.environ.get("TPU_KERNEL_CACHE")
     if chosen is not None and chosen.lower() in ("", "0", "off"):
         return None
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     root = Path(chosen) if chosen else Path(base).expanduser() / "tpu-kernel"
-    plugin = os.environ.get("TPU_KERNEL_PJRT_PLUGIN") or os.environ.get("TPU_KERNEL_CPU_PLUGIN")
+    plugin = choice().get("plugin")
     if not plugin:
-        return root / "libtpu"
+        return None
     try:
         size = Path(plugin).stat().st_size
         cpu = _cpu_features()
@@ -134,17 +150,24 @@ def _cpu_features() -> str:
     return ""
 
 
+_SINK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_ubyte), ctypes.c_size_t)
+
+
+def _ask_core(function: str) -> bytes:
+    """What a function of tpu-core gives to its sink. Before torch_tpu there is no other way in."""
+    core = ctypes.CDLL(str(library()), mode=os.RTLD_NOW)
+    parts: list[bytes] = []
+    sink = _SINK(lambda _context, data, size: parts.append(ctypes.string_at(data, size)))
+    entry = getattr(core, function)
+    entry.argtypes = [_SINK, ctypes.c_void_p]
+    entry(sink, None)
+    return b"".join(parts)
+
+
 @functools.cache
 def choice() -> dict[str, Any]:
     """What tpu-core would wrap: `chip`, `plugin` or `problem`. Loads the library, no plug-in."""
-    core = ctypes.CDLL(str(library()), mode=os.RTLD_NOW)
-    sink_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_ubyte), ctypes.c_size_t)
-    parts: list[bytes] = []
-    sink = sink_type(lambda _context, data, size: parts.append(ctypes.string_at(data, size)))
-    core.tpu_core_choice.argtypes = [sink_type, ctypes.c_void_p]
-    core.tpu_core_choice.restype = None
-    core.tpu_core_choice(sink, None)
-    return json.loads(b"".join(parts))
+    return json.loads(_ask_core("tpu_core_choice"))
 
 
 def emulated() -> bool:
@@ -186,6 +209,11 @@ class _Patched(importlib.abc.Loader):
         return getattr(self._loader, name)
 
 
+def _before_torch_tpu(_module: ModuleType, execute: Callable[[], None]) -> None:
+    _locate_plugins()
+    execute()
+
+
 def _emulate_hardware(module: ModuleType, execute: Callable[[], None]) -> None:
     """TorchTPU looks for chips on the PCI bus; on a machine without one it finds one v5e."""
     execute()
@@ -207,7 +235,29 @@ def _quiet_loader(module: ModuleType, execute: Callable[[], None]) -> None:
         torch.backends.cuda.enable_flash_sdp(False)
 
 
+def _check_before_use(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Where no device can be had, its first use is an error; TorchTPU would end the process.
+
+    PyTorch calls `_lazy_init` before the first tensor on the device.
+    """
+    execute()
+    device = module.TpuDeviceModule
+    initialize = device._lazy_init
+
+    def lazy_init(_cls: type) -> None:
+        initialize()
+        if problem := _ask_core("tpu_core_load"):
+            raise RuntimeError(problem.decode())
+        # The plug-in loads; whether it gives a device is known when the client is made. This
+        # question makes it and, unlike the first operation, survives a refusal.
+        module._device_ops_backend._get_local_device_attributes()
+
+    device._lazy_init = classmethod(lazy_init)
+
+
 _PATCHES: dict[str, Callable[[ModuleType, Callable[[], None]], None]] = {
+    "torch_tpu": _before_torch_tpu,
     "torch_tpu._internal.utils.hardware": _emulate_hardware,
+    "torch_tpu._internal.device._device_module": _check_before_use,
     "torch_tpu._loader": _quiet_loader,
 }

@@ -10,12 +10,9 @@ use super::Raw;
 pub struct Code(pub u32);
 
 impl Code {
-    pub const CANCELLED: Self = Self(1);
-    pub const UNKNOWN: Self = Self(2);
     pub const INVALID_ARGUMENT: Self = Self(3);
     pub const NOT_FOUND: Self = Self(5);
     pub const RESOURCE_EXHAUSTED: Self = Self(8);
-    pub const FAILED_PRECONDITION: Self = Self(9);
     pub const UNIMPLEMENTED: Self = Self(12);
     pub const INTERNAL: Self = Self(13);
 
@@ -102,10 +99,9 @@ pub union ValueUnion {
     pub raw: *const c_void,
 }
 
-/// A value this crate hands out. Text and lists must outlive every reader.
+/// A value this crate hands out. Lists must outlive every reader.
 #[derive(Clone, Copy)]
 pub enum Value {
-    Text(&'static str),
     Integer(i64),
     Integers(&'static [i64]),
 }
@@ -114,13 +110,6 @@ impl NamedValue {
     /// A value under `name`, pointing into static memory.
     pub fn new(name: &'static str, value: Value) -> Self {
         let (kind, union, value_size) = match value {
-            Value::Text(text) => (
-                0,
-                ValueUnion {
-                    text: text.as_ptr().cast(),
-                },
-                text.len(),
-            ),
             Value::Integer(integer) => (1, ValueUnion { integer }, 1),
             Value::Integers(list) => (
                 2,

@@ -16,10 +16,6 @@ use crate::pjrt::{ClientCompile, ClientLoad, Compile, ExecutableDeserializeAndLo
 use crate::program;
 use crate::session::{EventKind, Record, SESSION, now_ns};
 
-/// The first version of the interface whose CPU plug-ins were seen to abort on a scan; up to the
-/// one before they answer with an error of their own.
-const SCAN_ABORTS_FROM: i32 = 107;
-
 pub fn compile(arguments: &mut ClientCompile) -> Answer {
     compile_and_count(arguments).map_err(record_failure)
 }
@@ -100,7 +96,7 @@ fn options<'a>(wrapped: &Wrapped, start: Raw, size: usize) -> Cow<'a, [u8]> {
 
 /// Turn a program that would end the process into an error.
 fn guard(wrapped: &Wrapped, code: &[u8]) -> Answer {
-    if wrapped.real || wrapped.interface().1 < SCAN_ABORTS_FROM || !program::has_scan(code) {
+    if wrapped.real || !program::has_scan(code) {
         return Ok(());
     }
     Err(Failure::unimplemented(

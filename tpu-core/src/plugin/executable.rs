@@ -9,8 +9,9 @@ use super::wrapped;
 use crate::pjrt::{
     Arguments, ExecutableDestroy, ExecutableGetCompileOptions, ExecutableGetCompiledMemoryStats,
     ExecutableName, ExecutableNumOutputs, ExecutableOutputMemoryKinds, ExecutableSerialize,
-    LoadedExecutableAddressableDevices, LoadedExecutableDestroy,
-    LoadedExecutableGetDeviceAssignment, LoadedExecutableGetExecutable, MemoryKind, Raw,
+    LoadedExecutableAddressableDeviceLogicalIds, LoadedExecutableAddressableDevices,
+    LoadedExecutableDestroy, LoadedExecutableGetDeviceAssignment, LoadedExecutableGetExecutable,
+    MemoryKind, Raw,
 };
 
 /// A compiled program.
@@ -163,6 +164,21 @@ pub fn devices(arguments: &mut LoadedExecutableAddressableDevices) -> Answer {
     let devices = &own::<LoadedExecutable>(arguments.executable)?.devices;
     arguments.addressable_devices = devices.as_ptr().cast_mut().cast();
     arguments.num_addressable_devices = devices.len();
+    Ok(())
+}
+
+/// Where on the mesh a launch runs. A plug-in too old to say runs it on one device, and callers do
+/// not survive an error here.
+pub fn logical_ids(arguments: &mut LoadedExecutableAddressableDeviceLogicalIds) -> Answer {
+    /// Replica and partition of the first device.
+    static FIRST: [i32; 2] = [0, 0];
+    let wrapped = wrapped::get()?;
+    if wrapped.offers::<LoadedExecutableAddressableDeviceLogicalIds>() {
+        return forward::<_, LoadedExecutable>(arguments, |arguments| &mut arguments.executable);
+    }
+    own::<LoadedExecutable>(arguments.executable)?;
+    arguments.addressable_device_logical_ids = FIRST.as_ptr().cast_mut().cast();
+    arguments.num_addressable_device_logical_ids = 1;
     Ok(())
 }
 

@@ -208,6 +208,7 @@ fn fill_programs(slots: &mut Slots) {
         LoadedExecutableDestroy => executable::destroy_loaded,
         LoadedExecutableGetExecutable => executable::get_executable,
         LoadedExecutableAddressableDevices => executable::devices,
+        LoadedExecutableAddressableDeviceLogicalIds => executable::logical_ids,
         LoadedExecutableGetDeviceAssignment => executable::device_assignment,
         LoadedExecutableExecute => execute::execute,
         ExecuteContextCreate => execute::create_context,
@@ -218,7 +219,7 @@ fn fill_programs(slots: &mut Slots) {
         ExecutableOptimizedProgram ExecutableOutputElementTypes ExecutableOutputDimensions ExecutableFingerprint
         ExecutableGetCompiledMemoryStats ExecutableParameterMemoryKinds);
     pass!(slots, LoadedExecutable.executable: LoadedExecutableDelete LoadedExecutableIsDeleted
-        LoadedExecutableFingerprint LoadedExecutableAddressableDeviceLogicalIds);
+        LoadedExecutableFingerprint);
 }
 
 /// Buffers and transfers.
