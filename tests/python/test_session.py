@@ -291,3 +291,17 @@ def test_what_a_killed_kernel_ran_a_while_ago_is_in_the_history(
     with closing(sqlite3.connect(tmp_path / "profile_default" / "history.sqlite")) as after:
         saved = [row[0] for row in after.execute("SELECT source_raw FROM history ORDER BY line")]
     assert saved == ["before_the_kill = 1", "import time; time.sleep(30)"]
+
+
+def test_a_request_that_is_no_cell_is_answered_with_an_error(kernel: Notebook) -> None:
+    result = kernel.wait(kernel.request("execute_request", {"code": "1", "user_expressions": [1]}))
+    assert result.status == "error"
+    assert kernel.run("1 + 1").text == "2"
+
+
+def test_the_cell_id_of_the_front_end_reaches_extensions(kernel: Notebook) -> None:
+    kernel.run(
+        "seen = []\nget_ipython().events.register('pre_run_cell', lambda info: seen.append(info.cell_id))"
+    )
+    kernel.run("pass", cell_id="abc-123")
+    assert kernel.run("seen").text == "['abc-123', None]"

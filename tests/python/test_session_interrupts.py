@@ -222,3 +222,11 @@ def test_the_kernel_ends_when_its_parent_does(kernelspec: str, tmp_path: Path) -
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_a_task_that_exits_does_not_end_the_kernel(new_kernel: Callable[..., Notebook]) -> None:
+    kernel = new_kernel()
+    kernel.run("import asyncio, sys\nasync def leave(): sys.exit(3)\ntask = asyncio.ensure_future(leave())")
+    time.sleep(0.3)
+    assert kernel.run("1 + 1").text == "2"
+    assert kernel.run("await asyncio.sleep(0.01)\n'loop goes on'").text == "'loop goes on'"

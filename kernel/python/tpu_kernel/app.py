@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import sys
@@ -13,11 +14,12 @@ from IPython.core.profiledir import ProfileDir
 from IPython.core.shellapp import InteractiveShellApp, shell_aliases, shell_flags
 from traitlets import Unicode
 
-from . import _kernel, comms, imports, jsontext, loop, service, stdio
+from . import _kernel, comms, execute, imports, jsontext, loop, service, stdio
 from .kernel import LANGUAGE_INFO, Kernel
 from .parent import PARENT
 from .shell import NotebookShell
 
+MAGICS = "tpu_kernel.magics"
 BANNER = "PyTorch (TPU): Python {version}, IPython {ipython}\n"
 
 
@@ -93,11 +95,8 @@ class IPKernelApp(BaseIPythonApplication, InteractiveShellApp):
     def init_extensions(self) -> None:
         """Those of the configuration, then our magics."""
         super().init_extensions()
-        try:
-            from . import magics  # type: ignore[attr-defined]
-        except ImportError:
-            return
-        magics.load_ipython_extension(self.shell)
+        if importlib.util.find_spec(MAGICS) is not None:
+            self.shell.extension_manager.load_extension(MAGICS)
 
 
 IPKernelApp.__module__ = "ipykernel.kernelapp"
@@ -169,6 +168,7 @@ def main(argv: list[str]) -> None:
     app.initialize(rest)
     import ipykernel.zmqshell  # noqa: F401  tqdm looks for it in sys.modules
 
+    imports.when_imported("torch", execute.torch_imported)
     imports.when_imported("pdb", interruptible_pdb)
     imports.when_imported("IPython.core.debugger", interruptible_pdb)
     import IPython

@@ -13,6 +13,7 @@ from .parent import PARENT
 from .shell import NotebookShell, safe_str
 
 PID = os.getpid()
+_running_cell_id = ""
 
 
 class Cell:
@@ -32,7 +33,7 @@ class Cell:
         self._options = {
             "store_history": self.store_history,
             "silent": self.silent,
-            "cell_id": self.cell_id,
+            "cell_id": request.parent.cell_id or None,
             "cell_meta": jsontext.loads(request.metadata) or {},
         }
 
@@ -43,36 +44,44 @@ class Cell:
         if not self.silent:
             _kernel.execute_input(self.request, self.code, self.shell.execution_count)
 
-    def run(self) -> None:
-        """Run and answer a cell that does not await."""
+    def run(self) -> Coroutine[Any, Any, None] | None:
+        """Run and answer the cell; or the coroutine that does, when the cell awaits."""
         try:
             with interrupts.raising():
+                if self.shell.prepare(self.code):
+                    return self._run_async()
                 content = self._run()
-        except BaseException as failure:  # noqa: BLE001  an interrupt that came a moment too late for the cell's own code
+        except BaseException as failure:  # noqa: BLE001  an interrupt that came outside the cell's own code
             interrupts.idle()
             content = self._content(self._show(failure))
         self._answer(content)
+        return None
 
     def _run(self) -> dict[str, Any]:
         try:
-            if (device := device_module()) is not None:
-                device.before_cell(self.cell_id)
+            self._before()
             error = self._after(self.shell.run_cell(self.code, **self._options))
         except BaseException as failure:  # noqa: BLE001
             error = self._show(failure)
         return self._content(error)
 
-    async def run_async(self) -> None:
-        """Run and answer a cell that awaits; the caller sees to interrupts."""
+    async def _run_async(self) -> None:
+        """Run and answer a cell that awaits; the loop sees to interrupts."""
         try:
-            if (device := device_module()) is not None:
-                device.before_cell(self.cell_id)
+            self._before()
             error = self._after(await self.shell.run_prepared_async(self.code, **self._options))
+            content = self._content(error)
         except BaseException as failure:  # noqa: BLE001
-            error = self._show(failure)
-        content = self._content(error)
+            content = self._content(self._show(failure))
         interrupts.idle()
         self._answer(content)
+
+    def _before(self) -> None:
+        """Tell the device whose work comes now."""
+        global _running_cell_id
+        _running_cell_id = self.cell_id
+        if (device := device_module()) is not None:
+            device.before_cell(self.cell_id)
 
     def _after(self, result: Any) -> BaseException | None:
         """Wait for the device; then the error of the cell, if any."""
@@ -82,10 +91,13 @@ class Cell:
         device = device_module()
         if device is not None:
             try:
-                device.after_cell()
+                device.after_cell(error)
             except BaseException as failure:  # noqa: BLE001
+                told = self.shell.last_traceback
+                shown = self._show(failure)
                 if error is None:
-                    error = self._show(failure)
+                    return shown
+                self.shell.last_traceback = told  # the reply is about the first
         return error
 
     def _show(self, failure: BaseException) -> BaseException:
@@ -139,12 +151,24 @@ class Cell:
 
 def start(shell: NotebookShell, request: _kernel.Request) -> Coroutine[Any, Any, None] | None:
     """Run a cell to its end, or give the coroutine of one that awaits."""
-    cell = Cell(shell, request)
-    cell.begin()
-    if shell.prepare(cell.code):
-        return cell.run_async()
-    cell.run()
-    return None
+    try:
+        cell = Cell(shell, request)
+        cell.begin()
+    except Exception as failure:  # noqa: BLE001  a request that is none
+        refuse(request, failure)
+        return None
+    return cell.run()
+
+
+def refuse(request: _kernel.Request, failure: Exception) -> None:
+    """Answer a request that cannot be run."""
+    content = {
+        "status": "error",
+        "ename": type(failure).__name__,
+        "evalue": f"the request cannot be run: {failure}",
+        "traceback": [],
+    }
+    _kernel.reply(request, jsontext.dumps(content))
 
 
 def device_module() -> Any:
@@ -156,6 +180,12 @@ def device_module() -> Any:
     except ImportError:
         return None
     return device
+
+
+def torch_imported(_: object) -> None:
+    """A cell imported torch: what it does on the device from now on is that cell's."""
+    if _kernel.running() is not None and (device := device_module()) is not None:
+        device.before_cell(_running_cell_id)
 
 
 def end_forked_child(succeeded: bool) -> None:

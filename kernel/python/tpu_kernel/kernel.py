@@ -209,10 +209,19 @@ class Kernel:
 
     @property
     def io_loop(self) -> Any:
-        """The event loop of the main thread."""
+        """The event loop of the main thread: tornado's face of it where there is one."""
         from . import loop
 
-        return loop.event_loop()
+        event_loop = loop.event_loop()
+        try:
+            from tornado.ioloop import IOLoop
+        except ImportError:
+            return event_loop
+        return (
+            IOLoop.current()
+            if event_loop.is_running()
+            else IOLoop(asyncio_loop=event_loop, make_current=False)
+        )
 
     def get_parent(self, channel: str | None = None) -> dict[str, Any]:
         """The request the running code belongs to, as a message; `{}` before the first."""

@@ -52,7 +52,7 @@ class MainLoop:
                     self._run_asyncio()
                 else:
                     self._run_plain()
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, SystemExit):  # a task raised it: no cell is concerned
                 interrupts.idle()
             except Exception:  # noqa: BLE001
                 report_fault()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import io
+import os
 import sys
 from collections.abc import Iterable
 from types import ModuleType
@@ -68,6 +69,20 @@ class OutStream(io.TextIOBase):
         self._binary = _Binary(self, stream)
         self.write = stream.write  # type: ignore[method-assign]
         self.flush = stream.flush  # type: ignore[method-assign]
+        os.register_at_fork(after_in_child=self._become_a_file)
+
+    def _become_a_file(self) -> None:
+        """In a forked child: whole lines to the file descriptor, so that children do not mix theirs."""
+        file = open(  # noqa: SIM115
+            self._stream.fileno(),
+            "w",
+            encoding="utf-8",
+            errors="backslashreplace",
+            buffering=1,
+            closefd=False,
+        )
+        self.write = file.write  # type: ignore[method-assign]
+        self.flush = file.flush  # type: ignore[method-assign]
 
     @property
     def buffer(self) -> _Binary:
