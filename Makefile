@@ -117,7 +117,7 @@ tests/browser/node_modules: tests/browser/package-lock.json
 	@touch $@
 
 fuzz: setup
-	TPU_KERNEL_FUZZ=20000 cargo test --release --locked -p protocol-tests --test fuzz_connections
+	TPU_KERNEL_FUZZ=20000 cargo test --release --locked -p protocol-tests --test fuzz_connections --test fuzz_kernel
 
 bench: setup
 	@tests/bench/run $(BENCH_ARGS)
