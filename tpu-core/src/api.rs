@@ -125,8 +125,8 @@ unsafe extern "C" fn snapshot(out: *mut Snapshot, size: usize) -> bool {
     let size = size.min(size_of::<Snapshot>());
     // SAFETY: the caller gave room for `size` bytes; a prefix of integers is copied.
     unsafe {
-        std::ptr::copy_nonoverlapping((&raw const snapshot).cast::<u8>(), out.cast::<u8>(), size)
-    };
+        std::ptr::copy_nonoverlapping((&raw const snapshot).cast::<u8>(), out.cast::<u8>(), size);
+    }
     true
 }
 

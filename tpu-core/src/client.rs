@@ -1,6 +1,6 @@
 //! The host program's side of the C table: attach to the library and read its session safely.
 //!
-//! The library must be the same file TorchTPU loads: the loader then gives both the same
+//! The library must be the same file `TorchTPU` loads: the loader then gives both the same
 //! instance, and with it the same session.
 
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -136,6 +136,6 @@ impl Session {
 unsafe extern "C" fn collect(context: *mut c_void, data: *const u8, size: usize) {
     // SAFETY: the context is the vector of the caller above; data and size come together.
     unsafe {
-        (*context.cast::<Vec<u8>>()).extend_from_slice(std::slice::from_raw_parts(data, size))
-    };
+        (*context.cast::<Vec<u8>>()).extend_from_slice(std::slice::from_raw_parts(data, size));
+    }
 }

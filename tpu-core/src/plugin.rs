@@ -1,4 +1,4 @@
-//! The PJRT plug-in: the function table TorchTPU sees, each function over a handle of our own.
+//! The PJRT plug-in: the function table `TorchTPU` sees, each function over a handle of our own.
 //!
 //! No pointer of the wrapped plug-in leaves this module: client, device, memory, buffer,
 //! executable, event, topology, layout and error are objects made here. A function whose handles

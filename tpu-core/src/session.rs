@@ -116,7 +116,7 @@ impl Session {
     }
 
     /// The work was refused before it began, or its call failed: nothing to wait for.
-    pub fn abandon(&self, work: Work) {
+    pub fn abandon(&self, work: &Work) {
         self.pending.complete(work.ticket);
     }
 

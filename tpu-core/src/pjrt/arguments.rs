@@ -26,7 +26,7 @@ macro_rules! arguments {
         #[doc = concat!("Arguments of the function at slot ", $slot, ".")]
         #[repr(C)]
         #[derive(Clone, Copy)]
-        #[allow(missing_docs)]
+        #[allow(clippy::struct_field_names, reason = "the names are the interface's")]
         pub struct $name {
             pub struct_size: usize,
             pub extension_start: Raw,

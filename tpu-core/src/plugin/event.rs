@@ -131,7 +131,7 @@ struct Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
-            SESSION.abandon(work);
+            SESSION.abandon(&work);
         }
         if !self.event.is_null() {
             let _ = destroy_inner(self.event);

@@ -88,7 +88,7 @@ fn launch(arguments: &mut LoadedExecutableExecute) -> Answer {
         name,
     );
     if let Err(failure) = wrapped.call(&mut call) {
-        SESSION.abandon(work);
+        SESSION.abandon(&work);
         return Err(failure);
     }
     SESSION.activity.executions.fetch_add(1, Ordering::Relaxed);

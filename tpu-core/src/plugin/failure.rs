@@ -106,7 +106,7 @@ unsafe extern "C" fn code(raw: Raw) -> u32 {
     object(raw).map_or(0, |error| error.failure.code.0)
 }
 
-/// Payloads of a wrapped plug-in's errors are not kept: TorchTPU reads code and message.
+/// Payloads of a wrapped plug-in's errors are not kept: `TorchTPU` reads code and message.
 unsafe extern "C" fn for_each_payload(_error: Raw, _visitor: Raw, _user: Raw) {}
 
 /// Free an error; null is none.
@@ -130,11 +130,13 @@ pub unsafe extern "C" fn error_message(arguments: Raw) -> Raw {
     std::ptr::null_mut()
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "the table wants this signature")]
 pub fn error_code(arguments: &mut ErrorGetCode) -> Answer {
     arguments.code = object(arguments.error).map_or(0, |error| error.failure.code.0);
     Ok(())
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "the table wants this signature")]
 pub fn error_payloads(_arguments: &mut ErrorForEachPayload) -> Answer {
     Ok(())
 }
@@ -157,10 +159,8 @@ mod tests {
         // SAFETY: `raw` is alive.
         unsafe { (table.message)(raw, &raw mut text, &raw mut size) };
         // SAFETY: the message lives as long as the error.
-        assert_eq!(
-            unsafe { std::slice::from_raw_parts(text.cast::<u8>(), size) },
-            b"full"
-        );
+        let text = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), size) };
+        assert_eq!(text, b"full");
         for error in [raw, std::ptr::null_mut()] {
             let mut gone = ErrorDestroy::new();
             gone.error = error;

@@ -1,4 +1,4 @@
-//! The layouts extension over our handles. TorchTPU asks it about every buffer.
+//! The layouts extension over our handles. `TorchTPU` asks it about every buffer.
 
 use std::sync::OnceLock;
 

@@ -123,7 +123,7 @@ fn upload(arguments: &mut ClientBufferFromHostBuffer) -> Answer {
     let answer = wrapped.call(arguments);
     (arguments.client, arguments.device, arguments.memory) = (client, device, memory);
     if let Err(failure) = answer {
-        SESSION.abandon(work);
+        SESSION.abandon(&work);
         return Err(failure);
     }
     SESSION.activity.uploads.fetch_add(1, Ordering::Relaxed);
@@ -175,7 +175,7 @@ pub fn raw_to_host_future(arguments: &mut BufferCopyRawToHostFuture) -> Answer {
 
 fn downloaded(answer: Answer, bytes: u64, work: crate::session::Work, event: &mut Raw) -> Answer {
     if let Err(failure) = answer {
-        SESSION.abandon(work);
+        SESSION.abandon(&work);
         return Err(record_failure(failure));
     }
     SESSION.activity.downloads.fetch_add(1, Ordering::Relaxed);

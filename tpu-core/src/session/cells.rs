@@ -69,7 +69,7 @@ impl Cells {
         let names = lock(&self.names);
         let name = |cell: CellId| {
             let index = (cell as usize).checked_sub(1)?;
-            names.as_ref()?.list.get(index).map(|name| name.to_string())
+            names.as_ref()?.list.get(index).map(ToString::to_string)
         };
         records
             .into_iter()

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Generation {
     /// Short name, as `v5e`.
     pub name: &'static str,
-    /// What PyTorch users see.
+    /// What users of `PyTorch` see.
     pub device_name: &'static str,
     /// What libtpu calls the device.
     pub kind: &'static str,

@@ -171,7 +171,10 @@ impl Journal {
         if let Some(message) = &record.message
             && message.len() > MESSAGE_BYTES
         {
-            let end = message.floor_char_boundary(MESSAGE_BYTES);
+            let end = (0..=MESSAGE_BYTES)
+                .rev()
+                .find(|end| message.is_char_boundary(*end))
+                .unwrap_or(0);
             record.message = Some(message[..end].into());
         }
         let mut rings = lock(&self.rings);
