@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from lowering_cells import CELLS
-
 from tpu_kernel.lowering import Lowering
 from tpu_kernel.lowering.classify import Classifier, Verdict
 from tpu_kernel.lowering.values import Values
@@ -68,7 +67,9 @@ def normal(value: Any) -> Any:
         return {k: normal(v) for k, v in value.items()}
     if isinstance(value, BaseException):
         return type(value).__name__, str(value)
-    if type(value).__module__ in ("builtins",) and not type(value).__name__.endswith(("iterator", "generator", "module")):
+    if type(value).__module__ in ("builtins",) and not type(value).__name__.endswith(
+        ("iterator", "generator", "module")
+    ):
         return value if type(value).__name__ not in ("coroutine",) else "coroutine"
     return type(value).__name__
 

@@ -36,7 +36,7 @@ _STYLE = (
     + f".tpuk .muted{{color:{_MUTED}}}.tpuk .gap{{display:none}}"
     ".tpuk .tiles{table-layout:fixed;border-spacing:6px 0;margin:8px -6px;width:calc(100% + 12px)}"
     f".tpuk .tiles td{{background:{_SOFT};border-radius:3px;padding:5px 8px}}"
-    f".tpuk .tiles small{{color:{_MUTED};display:block;font-size:11px}}.tpuk .tiles b{{font-size:15px;font-weight:500}}"
+    f".tpuk .tiles small{{color:{_TEXT};display:block;font-size:11px}}.tpuk .tiles b{{font-size:15px;font-weight:500}}"
     f".tpuk code{{font-family:{_MONO};font-size:12px;background:none;color:inherit;padding:0}}"
     ".tpuk p{margin:6px 0 0}"
 )
@@ -56,9 +56,14 @@ def headline(pill: str, edge: str, title: str, *facts: str) -> str:
     )
 
 
-def tiles(pairs: Sequence[tuple[str, str]]) -> str:
-    """Numbers side by side, each under its name."""
-    cells = "".join(f"<td><small>{escape(name)}</small> <b>{escape(value)}</b></td>" for name, value in pairs)
+def tiles(numbers: Sequence[tuple[str, str, str]]) -> str:
+    """Numbers side by side: name above, detail (may be empty) below."""
+    cells = "".join(
+        f"<td><small>{escape(name)}</small> <b>{escape(value)}</b>"
+        + (f" <small>{escape(detail)}</small>" if detail else "")
+        + "</td>"
+        for name, value, detail in numbers
+    )
     return f'<table class="tiles"><tr>{cells}</tr></table>'
 
 
@@ -111,13 +116,15 @@ def columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
 
 
 def size(count: int) -> str:
-    """Bytes for people."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB"):
+    """Bytes for people, in three digits or four."""
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB"):
         if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.2f} {unit}"
-        value /= 1024
-    return f"{value:.2f} GiB"
+            break
+        value, unit = value / 1024, larger
+    if unit == "B" or value >= 100:
+        return f"{value:.0f} {unit}"
+    return f"{value:.2f} {unit}"
 
 
 def duration(seconds: float) -> str:

@@ -25,7 +25,7 @@ class CompileCard:
         pill, edge = ("compiled", "good") if self.compiled else ("ran eagerly", "warn")
         parts = [blocks.headline(pill, edge, self._title(), blocks.duration(self.seconds))]
         if pairs := self._numbers():
-            parts.append(blocks.tiles(pairs))
+            parts.append(blocks.tiles([(name, value, "") for name, value in pairs]))
         if rows := self._eager():
             parts.append(blocks.table(("line", "ran eagerly because"), rows))
         parts += [blocks.paragraph(note, muted=True) for note in self.report.notes]

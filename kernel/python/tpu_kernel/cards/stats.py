@@ -35,19 +35,25 @@ class StatsCard:
     def text(self) -> str:
         kind = " (emulated)" if self.counters.emulated else ""
         rows = [("HBM in use", self._of_limit()), ("HBM peak", blocks.size(self.counters.peak_bytes))]
-        lines = blocks.columns([*rows, *self._numbers(), ("mode", self.mode)])
-        return "\n".join([f"{self.device}{kind}", *lines])
+        rows += [
+            (name, f"{value} ({detail})" if detail else value) for name, value, detail in self._numbers()
+        ]
+        return "\n".join([f"{self.device}{kind}", *blocks.columns([*rows, ("mode", self.mode)])])
 
     def _of_limit(self) -> str:
         live, limit = self.counters.live_bytes, self.counters.limit_bytes
         return f"{blocks.size(live)} of {blocks.size(limit)}" if limit else blocks.size(live)
 
-    def _numbers(self) -> list[tuple[str, str]]:
+    def _numbers(self) -> list[tuple[str, str, str]]:
         c = self.counters
         return [
-            ("compiled", f"{c.compiles:,} in {blocks.duration(c.compile_seconds)}"),
-            ("cache hits", f"{c.cache_hits:,}"),
-            ("executions", f"{c.executions:,} in {blocks.duration(c.busy_seconds)}"),
-            ("to device", f"{c.uploads:,}, {blocks.size(c.upload_bytes)}"),
-            ("from device", f"{c.downloads:,}, {blocks.size(c.download_bytes)}"),
+            ("compiled", f"{c.compiles:,}", f"in {blocks.duration(c.compile_seconds)}"),
+            ("cache hits", f"{c.cache_hits:,}", ""),
+            ("executions", f"{c.executions:,}", f"busy {blocks.duration(c.busy_seconds)}"),
+            ("to device", blocks.size(c.upload_bytes), _transfers(c.uploads)),
+            ("from device", blocks.size(c.download_bytes), _transfers(c.downloads)),
         ]
+
+
+def _transfers(count: int) -> str:
+    return f"in {count:,} transfer{'' if count == 1 else 's'}"

@@ -20,20 +20,15 @@ if TYPE_CHECKING:
     from .cell import LoweredCell
 
 
-_TALKATIVE = (
-    "torch._dynamo",
-    "torch._dynamo.convert_frame",
-    "torch._guards",
-    "torch._subclasses.fake_tensor",
-)
-
-
 class _Fallbacks(logging.Filter):
-    """Keeps Dynamo's long log lines about falling back to eager out of the cell's output:
-    the card tells it in one line."""
+    """Keeps what Dynamo logs about falling back to eager out of the cell's output: the card tells
+    it in one line. Logs somebody asked for (`TORCH_LOGS`) pass."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.CRITICAL
+        return hasattr(record, "artifact_name") or not record.name.startswith(_TALKATIVE)
+
+
+_TALKATIVE = ("torch._dynamo", "torch._functorch", "torch._guards", "torch._logging", "torch._subclasses")
 
 
 class TorchBackend:
@@ -51,15 +46,16 @@ class TorchBackend:
         if cell.values.torch is None and torch_module() is not None:
             cell.values = self.values()
             cell.classifier = self.classifier(cell.values, cell.namespace)
-        loggers = [logging.getLogger(name) for name in _TALKATIVE]
+        known = list(logging.root.manager.loggerDict.items())
+        handlers = {h for name, it in known if name.startswith("torch") for h in getattr(it, "handlers", ())}
         quiet = _Fallbacks()
-        for logger in loggers:
-            logger.addFilter(quiet)
+        for handler in handlers:
+            handler.addFilter(quiet)
         try:
             yield
         finally:
-            for logger in loggers:
-                logger.removeFilter(quiet)
+            for handler in handlers:
+                handler.removeFilter(quiet)
 
     def compile(self, outlined: Outlined) -> Callable[..., Any]:
         torch = torch_module()

@@ -177,7 +177,7 @@ class Classifier:
         call = method_call(statement, "backward")
         if call is not None and not used_up([statement]) & local:
             return "`backward()` goes through a graph made before this run"
-        optimizer = next((name for name in names.reads if kinds.get(name) == v.OPTIMIZER), None)
+        optimizer = next((name for name in names.reads if kinds.get(name) in v.OPTIMIZERS), None)
         if (
             optimizer is not None
             and stepped_name(statement) is None

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .report import Report
-from .values import Values
+if TYPE_CHECKING:
+    from .report import Report
+    from .values import Values
 
 # Those whose compiled step was compared with the eager one (tests/python/test_lowering_tpu.py).
-_KNOWN = frozenset({"SGD", "Adam", "AdamW", "RMSprop"})
+_KNOWN = frozenset({"SGD", "Adam", "AdamW", "Adamax", "RMSprop"})
 _CLASSES: dict[type, type] = {}
 _STEPPERS: weakref.WeakKeyDictionary[Any, Stepper]
 

@@ -10,10 +10,13 @@ import sys
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from .optimizers import refusal
+
 # What a value is, as one letter: part of the key under which a plan is kept.
 DEVICE = "D"  # a tensor on the device, or something that holds or reaches one
 OFF_DEVICE = "C"  # a tensor on the CPU although there is a device, or a module made of such
-OPTIMIZER = "O"
+OPTIMIZER = "O"  # its step can go into a program
+EAGER_OPTIMIZER = "E"  # it cannot
 MODULE = "M"  # torch.nn.Module on the device
 CONTAINER = "L"  # list, tuple, dict that holds device values
 NUMBER = "N"
@@ -21,7 +24,8 @@ TOOL = "T"  # Python module, function, class, builtin
 HOST = "H"
 ABSENT = "-"
 
-ON_DEVICE = frozenset({DEVICE, OPTIMIZER, MODULE, CONTAINER})
+OPTIMIZERS = frozenset({OPTIMIZER, EAGER_OPTIMIZER})
+ON_DEVICE = frozenset({DEVICE, MODULE, CONTAINER}) | OPTIMIZERS
 _PLAIN = frozenset({str, bytes, bool, type(None), complex, range, slice})
 
 
@@ -69,7 +73,7 @@ class Values:
         if isinstance(value, self.module):
             return self._module_kind(value)
         if isinstance(value, self.optimizer):
-            return OPTIMIZER
+            return EAGER_OPTIMIZER if refusal(value) else OPTIMIZER
         if kind in (list, tuple, dict):
             return self._container_kind(value)
         return DEVICE if self._object_reaches(value, 2) else HOST

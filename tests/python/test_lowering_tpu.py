@@ -1,0 +1,197 @@
+"""`%%tpu_compile` on the device: literal numbers of programs, and results equal to eager's.
+
+Counts come from tpu-core. The kernel of this file keeps no programs on disk, so that the first
+run of a cell compiles what it needs. A plain run of the cell comes first: what eager execution
+needs is compiled by then, so what is counted is the compiled cell's own.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from conftest import running_kernel
+from notebook import Notebook
+
+# A wrong update is off by at least the learning rate, 0.01.
+TOLERANCE = "rtol=1e-3, atol=1e-4"
+
+PREPARE = """
+import torch, torch.nn as nn, torch.nn.functional as F
+from tpu_kernel.magics import measure
+
+torch.manual_seed(0)
+X = torch.randn(64, 32).to("tpu")
+Y = torch.randint(0, 10, (64,)).to("tpu")
+
+def network():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10)).to("tpu")
+
+def counted():
+    now = measure.counters(settle=True)
+    return now.compiles + now.cache_hits, now.executions
+"""
+
+
+@dataclass
+class Case:
+    """A cell; the names to compare with eager; programs made and run in the first run, and run
+    in the second (which makes none)."""
+
+    cell: str
+    names: str
+    first: tuple[int, int]
+    second: int
+    setup: str = ""
+
+
+def training(optimizer: str) -> str:
+    return f"model = network()\nopt = torch.optim.{optimizer}"
+
+
+LOOP = """
+losses = []
+for _ in range(4):
+    opt.zero_grad()
+    loss = F.cross_entropy(model(X), Y)
+    loss.backward()
+    opt.step()
+    losses.append(loss.item())
+"""
+TUTORIAL_ORDER = """
+for _ in range(4):
+    predicted = model(X)
+    loss = F.cross_entropy(predicted, Y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+WEIGHTS = "loss, *model.parameters(), *[p.grad for p in model.parameters()]"
+ADAM = "(model.parameters(), lr=0.01)"
+
+CASES = {
+    "straight line": Case("a = X @ X.T\nb = torch.tanh(a) + 1\nc = b.sum()", "a, b, c", (1, 1), 1),
+    "a print splits": Case("a = X + 1\nprint(a.sum().item())\nb = a * 2", "a, b", (2, 3), 3),
+    "loop body": Case("h = X\nfor _ in range(5):\n    h = torch.tanh(h) * 2", "h", (1, 5), 5),
+    "loop with a counter": Case("h = X\nfor i in range(5):\n    h = h * i + 1", "h", (0, 10), 10),
+    "in place": Case("h = X.clone()\nh += 1\nh[0] = 7\nv = h[1]\nv.mul_(3)\nw = 1", "h, v", (2, 2), 2),
+    "no_grad": Case(
+        "with torch.no_grad():\n    p = model(X)\n    q = p.argmax(1)",
+        "p, q",
+        (1, 1),
+        1,
+        training("SGD(model.parameters())"),
+    ),
+    "module": Case(
+        "p = model(X)\ns = p.softmax(1)", "p, s", (1, 1), 1, "model = network().requires_grad_(False)"
+    ),
+    "notebook function": Case("def f(t):\n    return (t * t).mean()\nr = f(X) + f(X + 1)", "r", (1, 1), 1),
+    "random numbers": Case(
+        "r = torch.rand(8, device='tpu') + 1\nd = F.dropout(X, 0.5)",
+        "r, d",
+        (1, 1),
+        1,
+        "torch.manual_seed(3)",
+    ),
+    "SGD": Case(LOOP, WEIGHTS, (1, 4), 4, training("SGD(model.parameters(), lr=0.1)")),
+    "SGD with momentum": Case(
+        LOOP, WEIGHTS, (2, 4), 4, training("SGD(model.parameters(), lr=0.1, momentum=0.9)")
+    ),
+    # Besides the four steps, one launch for each tensor of the optimizer's state: three for each
+    # of four parameters with Adam, two with RMSprop. Making Adam's is the second program.
+    "Adam": Case(LOOP, WEIGHTS, (2, 16), 16, training(f"Adam{ADAM}")),
+    "AdamW": Case(LOOP, WEIGHTS, (1, 16), 16, training(f"AdamW{ADAM}")),
+    "RMSprop": Case(LOOP, WEIGHTS, (1, 12), 12, training(f"RMSprop{ADAM}")),
+    # Five launches for each eager step.
+    "Adagrad steps eagerly": Case(LOOP, WEIGHTS, (1, 24), 24, training(f"Adagrad{ADAM}")),
+    "zero_grad after the forward pass": Case(
+        TUTORIAL_ORDER, "predicted, " + WEIGHTS, (1, 16), 16, training(f"AdamW{ADAM}")
+    ),
+    "gradients add up": Case(
+        LOOP.replace("    opt.zero_grad()\n", ""),
+        WEIGHTS,
+        (2, 4),
+        4,
+        training("SGD(model.parameters(), lr=0.1)"),
+    ),
+    "clipping": Case(
+        LOOP.replace(
+            "    opt.step()", "    nn.utils.clip_grad_norm_(model.parameters(), 0.1)\n    opt.step()"
+        ),
+        WEIGHTS,
+        (1, 4),
+        4,
+        training("SGD(model.parameters(), lr=0.1)"),
+    ),
+    # The rate of the first step is part of its program; from the second on it is an argument,
+    # filled anew twice.
+    "scheduler": Case(
+        LOOP + "    scheduler.step()\n",
+        WEIGHTS,
+        (3, 6),
+        6,
+        training("SGD(model.parameters(), lr=0.1)")
+        + "\nscheduler = torch.optim.lr_scheduler.ExponentialLR(opt, 0.5)",
+    ),
+    "weights by hand": Case(
+        "for _ in range(3):\n    loss = F.cross_entropy(X @ w, Y)\n    loss.backward()\n    with torch.no_grad():\n"
+        "        w -= 0.1 * w.grad\n        w.grad = None",
+        "loss, w",
+        (2, 6),
+        6,
+        "w = torch.zeros(32, 10, device='tpu', requires_grad=True)",
+    ),
+    "network and optimizer made in the cell": Case(
+        training(f"AdamW{ADAM}") + LOOP,
+        WEIGHTS,
+        (1, 16),
+        16,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def notebook(kernelspec: str) -> Iterator[Notebook]:
+    with running_kernel(kernelspec, env={"TPU_KERNEL_CACHE": "off"}) as notebook:
+        assert notebook.run(PREPARE, patience=120).status == "ok"
+        yield notebook
+
+
+def counts(notebook: Notebook) -> tuple[int, int]:
+    return ast.literal_eval(notebook.run("counted()", patience=120).text or "")
+
+
+def run_counted(notebook: Notebook, cell: str) -> tuple[int, int]:
+    before = counts(notebook)
+    result = notebook.run(cell, patience=120)
+    assert result.status == "ok", result.content
+    after = counts(notebook)
+    return after[0] - before[0], after[1] - before[1]
+
+
+def check(notebook: Notebook, code: str) -> None:
+    result = notebook.run(code, patience=120)
+    assert result.status == "ok", result.content
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_programs_and_results_of_a_compiled_cell(notebook: Notebook, name: str) -> None:
+    case = CASES[name]
+    values = f"[{case.names}]"
+    keep = f"[None if t is None else t.detach().cpu().clone() for t in {values}]"
+    check(notebook, f"{case.setup}\n{case.cell}\n_eager = {keep}")
+    check(notebook, f"{case.setup}")
+    first = run_counted(notebook, f"%%tpu_compile --quiet\n{case.cell}")
+    check(notebook, f"_compiled = {keep}")
+    check(
+        notebook,
+        "assert len(_eager) == len(_compiled)\n"
+        "for e, c in zip(_eager, _compiled):\n"
+        f"    torch.testing.assert_close(c, e, {TOLERANCE})",
+    )
+    check(notebook, f"{case.setup}")
+    second = run_counted(notebook, f"%%tpu_compile --quiet\n{case.cell}")
+    assert (first, second) == (case.first, (0, case.second))
