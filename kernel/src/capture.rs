@@ -12,6 +12,8 @@ use crate::utf8::Utf8Tail;
 
 /// How much one drain takes from each pipe at most; a flooding child must not hold a thread.
 const DRAIN_BYTES: usize = 4 << 20;
+/// One read.
+const READ_BYTES: usize = 64 << 10;
 /// Asked of the system for each pipe; less is fine.
 const PIPE_BYTES: libc::c_int = 1 << 20;
 
@@ -76,8 +78,12 @@ impl Capture {
         let names = [StreamName::Stdout, StreamName::Stderr];
         for ((pipe, name), ready) in pipes.iter_mut().zip(names).zip(ready) {
             let mut taken = 0;
+            let mut buffer = if ready {
+                vec![0_u8; READ_BYTES]
+            } else {
+                Vec::new()
+            };
             while ready && taken < DRAIN_BYTES {
-                let mut buffer = [0_u8; 65536];
                 match pipe.reader.read(&mut buffer) {
                     Ok(0) => break,
                     Ok(n) => {

@@ -65,7 +65,7 @@ impl Connection {
         })
     }
 
-    /// The ZeroMQ endpoint of one channel.
+    /// The ZMTP endpoint of one channel.
     pub fn endpoint(&self, port: u16) -> String {
         match self.info.transport {
             Transport::TCP => format!("tcp://{}:{port}", self.info.ip),

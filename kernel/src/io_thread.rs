@@ -209,7 +209,7 @@ async fn serve(kernel: Arc<Kernel>, sockets: Sockets, sigterm: OwnedFd) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     outlet.flush(deadline).await;
-    lifecycle::end(&kernel).await
+    lifecycle::end(&kernel).await;
 }
 
 async fn receive(kernel: Arc<Kernel>, wire: Arc<Wire>, channel: Channel, mut router: Router) {

@@ -289,13 +289,11 @@ impl Kernel {
         if let Some(parent) = parent {
             return self.outbox.write(name, Some(parent), text);
         }
-        match self.output_parent() {
-            Some(parent) => self.outbox.write(name, Some(&parent), text),
-            None => {
-                self.capture.log(name, text);
-                true
-            }
+        if let Some(parent) = self.output_parent() {
+            return self.outbox.write(name, Some(&parent), text);
         }
+        self.capture.log(name, text);
+        true
     }
 
     /// Put what C code and children wrote behind what Python wrote before. Any thread.

@@ -1,4 +1,4 @@
-//! Everything Jupyter of PyTorch (TPU), without Python.
+//! Everything that is Jupyter in this kernel, and no Python.
 //!
 //! Bytes come in through `zmtp`, become messages in `wire`, and `session` answers them at once or
 //! hands them to Python through `request`. What Python prints, shows and replies goes through

@@ -21,7 +21,7 @@ const CHILDREN_END: Duration = Duration::from_millis(500);
 /// The main thread has not come back by now: the service thread runs the exit handlers.
 const MAIN_LATE: Duration = Duration::from_millis(700);
 /// What exit handlers may take.
-const EXIT_HANDLERS: Duration = Duration::from_millis(1_000);
+const EXIT_HANDLERS: Duration = Duration::from_secs(1);
 /// What the last messages may take to reach the front ends.
 pub const LAST_FLUSH: Duration = Duration::from_millis(300);
 

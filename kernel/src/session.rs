@@ -53,7 +53,7 @@ pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
         }
         "shutdown_request" => shut_down(kernel, &request),
         "execute_request" if kernel.is_stopping() || kernel.falls_to_abort(&date) => {
-            kernel.answer_aborted(&request)
+            kernel.answer_aborted(&request);
         }
         "execute_request" | "comm_open" | "comm_msg" | "comm_close" => kernel.main.push(request),
         "complete_request"

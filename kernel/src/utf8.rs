@@ -33,16 +33,12 @@ impl Utf8Tail {
                     {
                         sink(text);
                     }
-                    match error.error_len() {
-                        Some(length) => {
-                            sink("\u{fffd}");
-                            bytes = &bad[length..];
-                        }
-                        None => {
-                            self.rest = bad.to_vec();
-                            return;
-                        }
-                    }
+                    let Some(length) = error.error_len() else {
+                        self.rest = bad.to_vec();
+                        return;
+                    };
+                    sink("\u{fffd}");
+                    bytes = &bad[length..];
                 }
             }
         }

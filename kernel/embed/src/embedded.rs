@@ -8,26 +8,31 @@ use crate::shared::start_kernel;
 
 /// Bind the sockets, then be `python -m tpu_kernel -f CONNECTION`.
 ///
-/// `argv` holds two strings: the environment's Python and the connection file. Returns the
+/// `arguments` holds two strings: the environment's Python and the connection file. Returns the
 /// process's exit code. Reasons for failure go to stderr in one line.
 ///
 /// # Safety
 ///
-/// `argv` points to `argc` pointers to NUL-terminated strings, and libpython is loaded with global
+/// `arguments` points to `count` pointers to NUL-terminated strings, and libpython is loaded with global
 /// symbols.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tpu_kernel_embedded_main(
-    argc: c_int,
-    argv: *const *const c_char,
+    count: c_int,
+    arguments: *const *const c_char,
 ) -> c_int {
     let run = std::panic::catch_unwind(|| {
-        if argc < 2 || argv.is_null() {
+        if count < 2 || arguments.is_null() {
             return fail(
                 "it takes two arguments: the environment's Python and the connection file",
             );
         }
         // SAFETY: the caller's promise.
-        let (python, connection) = unsafe { (CStr::from_ptr(*argv), CStr::from_ptr(*argv.add(1))) };
+        let (python, connection) = unsafe {
+            (
+                CStr::from_ptr(*arguments),
+                CStr::from_ptr(*arguments.add(1)),
+            )
+        };
         main(python, connection)
     });
     run.unwrap_or(70)

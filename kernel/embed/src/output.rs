@@ -54,14 +54,13 @@ impl Stream {
     }
 
     fn write(&self, py: Python<'_>, text: &Bound<'_, PyString>) -> PyResult<usize> {
-        match text.to_str() {
-            Ok(text) => self.put(py, text)?,
+        if let Ok(text) = text.to_str() {
+            self.put(py, text)?;
+        } else {
             // A lone surrogate has no UTF-8.
-            Err(_) => {
-                let encoded = text.call_method1("encode", ("utf-8", "backslashreplace"))?;
-                let encoded: Vec<u8> = encoded.extract()?;
-                self.put(py, &String::from_utf8_lossy(&encoded))?;
-            }
+            let encoded = text.call_method1("encode", ("utf-8", "backslashreplace"))?;
+            let encoded: Vec<u8> = encoded.extract()?;
+            self.put(py, &String::from_utf8_lossy(&encoded))?;
         }
         text.len()
     }

@@ -3,8 +3,6 @@
 //! `TPU_KERNEL_FUZZ` is the number of connections (1,000 if unset), `TPU_KERNEL_FUZZ_SEED` the seed to
 //! repeat a failure with.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -31,7 +29,7 @@ async fn a_kernel_under_mutated_connections_answers_its_front_end_and_keeps_noth
 {
     let count = number("TPU_KERNEL_FUZZ", 1_000);
     let seed = number("TPU_KERNEL_FUZZ_SEED", 20_261_130) as u64;
-    println!("repeat with TPU_KERNEL_FUZZ_SEED={seed}");
+    eprintln!("repeat with TPU_KERNEL_FUZZ_SEED={seed}");
     let mut front = FrontEnd::start().await?;
     front.run("n = 0").await?;
     let pid = front.kernel.id().to_string();
@@ -98,7 +96,7 @@ async fn a_kernel_under_mutated_connections_answers_its_front_end_and_keeps_noth
         ensure!(front.heartbeat(b"beat").await? == ["beat"]);
         asked += 1;
     }
-    println!(
+    eprintln!(
         "{count} connections; the front end ran {ran} cells and asked {asked} times meanwhile"
     );
     // What the fuzz queued is worked off; then the count must be right.
