@@ -18,11 +18,7 @@ use crate::outbox::{Entry, Outbox, Publication, Reply, StreamName};
 use crate::parent::Parent;
 use crate::process::{self, Thread};
 use crate::request::{MainQueue, Request, Service, ServiceQueue};
-use crate::wire::{self, EMPTY_OBJECT};
-
-/// After an error, requests that arrive within this time and were sent before it are aborted too:
-/// "run all" sends its cells at once, and some may still be on the wire.
-const ABORT_WINDOW: Duration = Duration::from_millis(100);
+use crate::wire::EMPTY_OBJECT;
 
 #[derive(Debug, Default)]
 struct Running {
@@ -30,12 +26,6 @@ struct Running {
     current: Option<Arc<Parent>>,
     /// The last cell: late output belongs to it.
     last: Option<Arc<Parent>>,
-}
-
-#[derive(Debug, Default)]
-struct Abort {
-    /// Until when, and the time of the error as a header date.
-    window: Option<(Instant, String)>,
 }
 
 /// Everything both sides need. One per process.
@@ -59,7 +49,6 @@ pub struct Kernel {
     exit_wanted: AtomicBool,
     main_thread: Thread,
     running: Mutex<Running>,
-    abort: Mutex<Abort>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -109,7 +98,6 @@ impl Kernel {
             exit_wanted: AtomicBool::new(false),
             main_thread: Thread::current(),
             running: Mutex::default(),
-            abort: Mutex::default(),
         })
     }
 
@@ -149,13 +137,12 @@ impl Kernel {
     pub fn reply(&self, request: &Request, metadata: Bytes, content: Bytes, abort: bool) {
         self.drain_capture(true);
         // Taken before the reply goes out: what the front end sends after it saw the reply is a new run.
-        let mut aborted = Vec::new();
-        if abort {
-            *lock(&self.abort) = Abort {
-                window: Some((Instant::now() + ABORT_WINDOW, wire::now())),
-            };
-            aborted = self.main.take_executes();
-        }
+        // What it sent before is here, for the io thread reads while the cell runs.
+        let aborted = if abort {
+            self.main.take_executes()
+        } else {
+            Vec::new()
+        };
         self.end_request(&request.parent, Some(reply_to(request, metadata, content)));
         for waiting in &aborted {
             self.answer_aborted(waiting);
@@ -235,20 +222,6 @@ impl Kernel {
 
     pub(crate) fn answer_aborted(&self, request: &Request) {
         self.answer_now(request, &json!({"status": "aborted"}));
-    }
-
-    /// Was this cell sent before the front end could see the error that aborts it?
-    pub(crate) fn falls_to_abort(&self, date: &str) -> bool {
-        let mut abort = lock(&self.abort);
-        let Some((until, at)) = &abort.window else {
-            return false;
-        };
-        if Instant::now() > *until {
-            abort.window = None;
-            return false;
-        }
-        // Both end in Z and have microseconds, so that they compare as text; another form does not count.
-        date.len() == at.len() && date.ends_with('Z') && date < at.as_str()
     }
 
     // -- output -----------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
     // Strings are passed over here, not decoded: a lone surrogate in a cell is no fault.
     let content_fault = message.object(Part::Content).err();
     let allow_stdin = allows_stdin(&message);
-    let date = message.header.date.clone().unwrap_or_default();
     let request = Request {
         channel,
         parent: Parent::of(&message, allow_stdin),
@@ -52,7 +51,7 @@ pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
             kernel.answer_now(&request, &json!({"status": "ok"}));
         }
         "shutdown_request" => shut_down(kernel, &request),
-        "execute_request" if kernel.is_stopping() || kernel.falls_to_abort(&date) => {
+        "execute_request" if kernel.is_stopping() => {
             kernel.answer_aborted(&request);
         }
         "execute_request" | "comm_open" | "comm_msg" | "comm_close" => kernel.main.push(request),

@@ -10,9 +10,9 @@ from typing import Any, final
 class Parent:
     """The request that caused a piece of output. Immutable, cheap to keep and to compare.
 
-    Kept in the context variable `PARENT` (module `tpu_kernel.parent`); streams, `publish`
-    and `input_request` look there when none is given, then at the cell that runs now,
-    then at the last one that ran.
+    Kept in the context variable `PARENT` (module `tpu_kernel.parent`). Streams look there, then at
+    the cell that runs now, then at the last one that ran; `publish` and `input_request` take it
+    as an argument.
     """
 
     @property

@@ -44,6 +44,12 @@ class OpeningThread(HistorySavingThread):
         del manager
         super().run()
 
+    def stop(self) -> None:
+        """End the thread; what it was gathering is written at once."""
+        if isinstance(self.save_flag, BatchedFlag):
+            self.save_flag.hurry()
+        super().stop()
+
 
 class BatchedHistoryManager(HistoryManager):
     """IPython's manager; what differs is which thread touches the file, and when."""
@@ -95,11 +101,8 @@ class BatchedHistoryManager(HistoryManager):
             thread.save_flag = BatchedFlag()
 
     def _stop_save_thread(self) -> None:
-        thread = self.save_thread
-        if thread is not None and isinstance(thread.save_flag, BatchedFlag):
-            if not self._opened.is_set():
-                return  # it cannot be waited for
-            thread.save_flag.hurry()
+        if self.save_thread is not None and not self._opened.is_set():
+            return  # it cannot be waited for
         super()._stop_save_thread()
 
     # -- what needs the database --------------------------------------------------
