@@ -8,13 +8,8 @@ here, so a process that never uses it pays about a millisecond.
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import hashlib
-import importlib.abc
 import importlib.machinery
-import importlib.util
-import json
 import os
 import sys
 import warnings
@@ -65,7 +60,7 @@ def install(library: str | os.PathLike[str] | None = None) -> None:
     # Its C++ reads `.grad` of results in `.item()`; PyTorch then warns as if the user had. The
     # user's own mistake warns from PyTorch's source tree, not from torch_tpu's.
     warnings.filterwarnings("ignore", message=r"(?s)The \.grad attribute of a Tensor .*torch_tpu_pypi")
-    sys.meta_path.insert(0, _Finder())
+    sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
 
 
 def _prepare_environment(core: Path) -> None:
@@ -134,6 +129,8 @@ def _cache_folder() -> Path | None:
         cpu = _cpu_features()
     except OSError:
         return None
+    import hashlib
+
     made_by = hashlib.sha256(f"{plugin} {size} {cpu}".encode()).hexdigest()[:12]
     folder = root / f"{Path(plugin).parent.name}-{made_by}"
     try:
@@ -150,16 +147,16 @@ def _cpu_features() -> str:
     return ""
 
 
-_SINK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_ubyte), ctypes.c_size_t)
-
-
 def _ask_core(function: str) -> bytes:
     """What a function of tpu-core gives to its sink. Before torch_tpu there is no other way in."""
+    import ctypes
+
+    sink_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_ubyte), ctypes.c_size_t)
     core = ctypes.CDLL(str(library()), mode=os.RTLD_NOW)
     parts: list[bytes] = []
-    sink = _SINK(lambda _context, data, size: parts.append(ctypes.string_at(data, size)))
+    sink = sink_type(lambda _context, data, size: parts.append(ctypes.string_at(data, size)))
     entry = getattr(core, function)
-    entry.argtypes = [_SINK, ctypes.c_void_p]
+    entry.argtypes = [sink_type, ctypes.c_void_p]
     entry(sink, None)
     return b"".join(parts)
 
@@ -167,6 +164,8 @@ def _ask_core(function: str) -> bytes:
 @functools.cache
 def choice() -> dict[str, Any]:
     """What tpu-core would wrap: `chip`, `plugin` or `problem`. Loads the library, no plug-in."""
+    import json
+
     return json.loads(_ask_core("tpu_core_choice"))
 
 
@@ -175,8 +174,11 @@ def emulated() -> bool:
     return not choice()["chip"]
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Lets a few modules of torch_tpu load as always, then adjusts them."""
+class _Finder:
+    """Lets a few modules of torch_tpu load as always, then adjusts them.
+
+    A finder and a loader by their methods: importing `importlib.abc` would cost each start 10 ms.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -187,11 +189,11 @@ class _Finder(importlib.abc.MetaPathFinder):
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is None or spec.loader is None:
             return None
-        spec.loader = _Patched(spec.loader, patch)
+        spec.loader = _Patched(spec.loader, patch)  # type: ignore[assignment]
         return spec
 
 
-class _Patched(importlib.abc.Loader):
+class _Patched:
     """A module's own loader, and what is done around it."""
 
     def __init__(self, loader: Any, patch: Callable[[ModuleType, Callable[[], None]], None]) -> None:
