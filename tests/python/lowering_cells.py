@@ -16,20 +16,26 @@ CELLS: dict[str, list[str]] = {
     "loop": ["total = 0\nfor i in range(4):\n    sq = i * i\n    total += sq\ntotal"],
     "loop else": ["for i in range(3):\n    last = i\nelse:\n    done = last + 1\ndone"],
     "loop break and continue": [
-        "seen = []\nfor i in range(10):\n    j = i * 2\n    if j == 4:\n        continue\n    if j > 8:\n        break\n"
-        "    seen = seen + [j]\nelse:\n    seen = None\nseen, i, j"
+        (
+            "seen = []\nfor i in range(10):\n    j = i * 2\n    if j == 4:\n        continue\n    if j > 8:\n        break\n"
+            "    seen = seen + [j]\nelse:\n    seen = None\nseen, i, j"
+        )
     ],
     "while": ["n = 5\nf = 1\nwhile n > 1:\n    f = f * n\n    n = n - 1\nf"],
     "empty loop leaves names unbound": [
         "for never in []:\n    inner = never\n'never' in globals(), 'inner' in globals()"
     ],
     "nested loops": [
-        "grid = []\nfor r in range(2):\n    row = []\n    for c in range(3):\n        row = row + [r * c]\n"
-        "    grid = grid + [row]\ngrid"
+        (
+            "grid = []\nfor r in range(2):\n    row = []\n    for c in range(3):\n        row = row + [r * c]\n"
+            "    grid = grid + [row]\ngrid"
+        )
     ],
     "comprehension scope": [
-        "i = 'kept'\nsq = [i * i for i in range(3)]\nnested = [[i for i in range(j)] for j in range(3)]\n"
-        "pairs = {k: v for k, v in zip('ab', sq)}\ni"
+        (
+            "i = 'kept'\nsq = [i * i for i in range(3)]\nnested = [[i for i in range(j)] for j in range(3)]\n"
+            "pairs = {k: v for k, v in zip('ab', sq)}\ni"
+        )
     ],
     "comprehension reads notebook": [
         "k = 3\nm = [k * n for n in range(3)]\nk = 4\nm2 = {k + n for n in range(2)}\nm, m2"
@@ -42,8 +48,10 @@ CELLS: dict[str, list[str]] = {
         "scale = 10\ny = g(2)\nscale = 100\nz = g(2)\ny, z",
     ],
     "function in a list reads the notebook": [
-        "fs = []\ndef make():\n    def inner():\n        return hidden\n    return inner\n"
-        "fs.append(make())\ndel make",
+        (
+            "fs = []\ndef make():\n    def inner():\n        return hidden\n    return inner\n"
+            "fs.append(make())\ndel make"
+        ),
         "hidden = 5\nr = fs[0]()\nhidden = 6\nr, fs[0]()",
     ],
     "function rebinds a global": [
@@ -69,8 +77,10 @@ CELLS: dict[str, list[str]] = {
     "del": ["a = 1\nb = 2\ndel a\nb = b + 1\n'a' in globals(), b", "a"],
     "del then error": ["a = 1\ndel a\nb = 2\nc = a\nd = 4"],
     "class": [
-        "class P:\n    'doc'\n    x: int = 1\n    def m(self):\n        return __class__\np = P()\n"
-        "P.__qualname__, P.__module__, p.m() is P, P.__doc__, P.__annotations__"
+        (
+            "class P:\n    'doc'\n    x: int = 1\n    def m(self):\n        return __class__\np = P()\n"
+            "P.__qualname__, P.__module__, p.m() is P, P.__doc__, P.__annotations__"
+        )
     ],
     "pickle": [
         "import pickle\nclass Q:\n    def __eq__(self, o):\n        return True\nq = Q()\nr = pickle.loads(pickle.dumps(q))\nr == q"
@@ -98,8 +108,10 @@ CELLS: dict[str, list[str]] = {
     ],
     "match capture all": ["match {'a': 1, 'b': 2}:\n    case {'a': x, **rest}:\n        y = x + 1\ny, rest"],
     "try": [
-        "try:\n    a = 1\n    b = 1 / 0\n    c = 2\nexcept ZeroDivisionError as e:\n    d = str(e)\nelse:\n    d = None\nfinally:\n"
-        "    f = a + 1\nd, f, 'c' in globals(), 'e' in globals()"
+        (
+            "try:\n    a = 1\n    b = 1 / 0\n    c = 2\nexcept ZeroDivisionError as e:\n    d = str(e)\nelse:\n    d = None\nfinally:\n"
+            "    f = a + 1\nd, f, 'c' in globals(), 'e' in globals()"
+        )
     ],
     "try star": [
         "try:\n    raise ExceptionGroup('g', [ValueError(1)])\nexcept* ValueError as g:\n    k = len(g.exceptions)\nk"
@@ -155,9 +167,11 @@ CELLS: dict[str, list[str]] = {
     ],
     "same object": ["a = []\nb = a\nc = (a, b)\nc[0] is b, c[1] is a"],
     "deep nesting": [
-        "out = 0\nfor a in range(2):\n    if a:\n        with __import__('contextlib').nullcontext():\n            try:\n"
-        "                for b in range(3):\n                    t = a * b\n                    out = out + t\n"
-        "            finally:\n                fin = out\nout, fin, t"
+        (
+            "out = 0\nfor a in range(2):\n    if a:\n        with __import__('contextlib').nullcontext():\n            try:\n"
+            "                for b in range(3):\n                    t = a * b\n                    out = out + t\n"
+            "            finally:\n                fin = out\nout, fin, t"
+        )
     ],
     "getsource": [
         "import inspect\n\ndef twice(x):\n    # doubled\n    return x * 2\ns = inspect.getsource(twice)\ns"

@@ -136,6 +136,71 @@ CASES = {
         training("SGD(model.parameters(), lr=0.1)")
         + "\nscheduler = torch.optim.lr_scheduler.ExponentialLR(opt, 0.5)",
     ),
+    "Adamax": Case(LOOP, WEIGHTS, (1, 16), 16, training(f"Adamax{ADAM}")),
+    "tutorial order in a function": Case(
+        "def train_step(x, y):\n    out = model(x)\n    loss = F.cross_entropy(out, y)\n    opt.zero_grad()\n"
+        "    loss.backward()\n    opt.step()\n    return loss\nfor _ in range(4):\n    loss = train_step(X, Y)",
+        WEIGHTS,
+        (0, 40),
+        40,
+        training("SGD(model.parameters(), lr=0.1)"),
+    ),
+    "batch norm and dropout": Case(
+        LOOP,
+        WEIGHTS + ", *model.buffers()",
+        (1, 4),
+        4,
+        "torch.manual_seed(2)\nmodel = nn.Sequential(nn.Linear(32, 16), nn.BatchNorm1d(16), nn.Dropout(0.3), "
+        "nn.Linear(16, 10)).to('tpu')\nopt = torch.optim.SGD(model.parameters(), lr=0.1)\ntorch.manual_seed(5)",
+    ),
+    "gradient accumulation": Case(
+        "opt.zero_grad()\nfor i in range(4):\n    loss = F.cross_entropy(model(X), Y) / 2\n    loss.backward()\n"
+        "    if (i + 1) % 2 == 0:\n        opt.step()\n        opt.zero_grad()",
+        WEIGHTS,
+        (3, 6),
+        6,
+        training("SGD(model.parameters(), lr=0.1)"),
+    ),
+    "lists, dicts and other names for the same tensor": Case(
+        "other = h\nouts = []\nfor _ in range(3):\n    h += 1\n    g = batch['x'] * h\n    outs.append(g)\n"
+        "s = torch.stack(outs)",
+        "h, other, s",
+        (2, 4),
+        4,
+        "h = X + 0\nbatch = {'x': X}",
+    ),
+    "running sum under no_grad": Case(
+        "right = 0\ntotal = torch.zeros((), device='tpu')\nwith torch.no_grad():\n    for _ in range(3):\n"
+        "        p = model(X)\n        right += (p.argmax(1) == Y).sum().item()\n        total = total + p.mean()",
+        "total, torch.tensor(right)",
+        (2, 16),
+        16,
+        training("SGD(model.parameters())"),
+    ),
+    "autocast": Case(
+        "with torch.autocast('tpu', dtype=torch.bfloat16):\n    p = model(X)\nq = p.float()",
+        "p, q",
+        (2, 2),
+        2,
+        training("SGD(model.parameters())"),
+    ),
+    "two optimizers": Case(
+        "for _ in range(3):\n    opt.zero_grad()\n    opt2.zero_grad()\n    loss = F.cross_entropy(m2(model[0](X)), Y)\n"
+        "    loss.backward()\n    opt.step()\n    opt2.step()",
+        WEIGHTS + ", *m2.parameters()",
+        (1, 3),
+        3,
+        "model = network()\ntorch.manual_seed(4)\nm2 = nn.Linear(64, 10).to('tpu')\n"
+        "opt = torch.optim.SGD(model[0].parameters(), lr=0.1)\nopt2 = torch.optim.SGD(m2.parameters(), lr=0.2)",
+    ),
+    "two losses": Case(
+        "for _ in range(3):\n    opt.zero_grad()\n    out = model(X)\n    l1 = F.cross_entropy(out, Y)\n    l1.backward()\n"
+        "    l2 = model(X).pow(2).mean()\n    l2.backward()\n    opt.step()\nloss = l1 + l2",
+        WEIGHTS,
+        (2, 4),
+        4,
+        training("SGD(model.parameters(), lr=0.1)"),
+    ),
     "weights by hand": Case(
         "for _ in range(3):\n    loss = F.cross_entropy(X @ w, Y)\n    loss.backward()\n    with torch.no_grad():\n"
         "        w -= 0.1 * w.grad\n        w.grad = None",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -83,7 +84,7 @@ def test_card_says_what_was_compiled_and_what_ran(device: Notebook) -> None:
     assert lines[0].startswith("compiled · lines 4–6 · ")
     assert "    line 7  prints" in lines
     (again,) = device.run(TRAIN).displays
-    numbers = dict(re.findall(r"^  (\w[\w ]*\w)  +(\d+)", again["text/plain"], re.M))
+    numbers = dict(re.findall(r"^  (\w[\w ]*\w)  +(\d+)", again["text/plain"], re.MULTILINE))
     assert numbers == {
         "programs compiled": "0",
         "compile time": "0",
@@ -127,9 +128,28 @@ def test_error_has_the_cells_own_line_and_keeps_what_came_before(device: Noteboo
     result = device.run("%%tpu_compile\n\nkept = X + 1\nbad = kept @ kept\nnever = 1")
     assert (result.status, result.content["ename"]) == ("error", "RuntimeError")
     text = shown_error(result)
-    assert re.search(r"^-+> 4 bad = kept @ kept$", text, re.M)
+    assert re.search(r"^-+> 4 bad = kept @ kept$", text, re.MULTILINE)
     assert "site-packages" not in text and "tpu_kernel" not in text
     assert device.run("tuple(kept.shape), 'never' in globals()").text == "((16, 8), False)"
+
+
+def test_interrupt_stops_a_compiled_loop_at_one_of_its_lines(device: Notebook) -> None:
+    # Bounded, so that a lost interrupt fails the test and does not hang the kernel.
+    body = "print('running', flush=True)\nfor turn in range(200_000):\n    wave = torch.sin(X)\n    wave = wave + 1"
+    device.run(
+        "%%tpu_compile --quiet\nfor turn in range(2):\n    wave = torch.sin(X)\n    wave = wave + 1",
+        patience=120,
+    )
+    cell = device.send(f"%%tpu_compile\n{body}")
+    device.wait_for_text(cell, "running")
+    time.sleep(1.0)
+    device.interrupt()
+    result = device.wait(cell, patience=60)
+    assert (result.status, result.content["ename"]) == ("error", "KeyboardInterrupt")
+    text = shown_error(result)
+    assert re.search(r"^-+> [345] ", text, re.MULTILINE) and "tpu_kernel" not in text
+    assert device.run("0 < turn < 199_999, torch._dynamo.config.suppress_errors").text == "(True, False)"
+    assert device.run("torch.equal(wave, torch.sin(X) + 1)").text == "True"
 
 
 def test_syntax_error_shows_only_its_line(device: Notebook) -> None:
@@ -170,7 +190,7 @@ def test_mode_compiled_compiles_cells_without_a_magic(device: Notebook) -> None:
         assert device.run(f"tpu.snapshot()['executions'] - {before}").text == "1"
         error = device.run("follow = X * 2\nnot_there")
         assert error.content["ename"] == "NameError"
-        assert re.search(r"^-+> 2 not_there$", shown_error(error), re.M)
+        assert re.search(r"^-+> 2 not_there$", shown_error(error), re.MULTILINE)
         assert "tpu_kernel" not in shown_error(error)
         assert device.run("import asyncio\nawait asyncio.sleep(0)\n5").text == "5"
     finally:

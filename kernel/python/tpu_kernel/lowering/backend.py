@@ -28,7 +28,9 @@ class _Fallbacks(logging.Filter):
         return hasattr(record, "artifact_name") or not record.name.startswith(_TALKATIVE)
 
 
-_TALKATIVE = ("torch._dynamo", "torch._functorch", "torch._guards", "torch._logging", "torch._subclasses")
+_TALKATIVE = tuple(
+    f"torch.{part}" for part in ("_dynamo", "_functorch", "_guards", "_inductor", "_logging", "_subclasses")
+)
 
 
 class TorchBackend:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 import builtins
 from dataclasses import dataclass
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from . import values as v
-from .gradients import method_call, stepped_name, stores_gradient, used_up
+from .gradients import method_call, method_of, stepped_name, stores_gradient, trains, used_up
 from .names import Names, walks_parameters
 from .optimizers import refusal
 
@@ -204,6 +204,8 @@ class Classifier:
         shown = ast.unparse(call.func)
         shown = shown if len(shown) <= 40 else shown[:37] + "..."
         target = self.resolve(call.func, local)
+        if self._trains(call.func, target, local):
+            return f"`{shown}` runs `backward()` inside"
         if isinstance(call.func, ast.Attribute):
             receiver = self.resolve(call.func.value, local)
             why = self._method_obstacle(receiver, call.func.attr, shown, call)
@@ -261,6 +263,16 @@ class Classifier:
         if kind != "__main__" and kind.partition(".")[0] in v.HOST_LIBRARIES | {"torch"}:
             return f"`{shown}` runs on the host"
         return ""
+
+    def _trains(self, function: ast.expr, target: Any, local: set[str]) -> bool:
+        if isinstance(target, self.values.module or ()):
+            return trains(method_of(target, "forward"))
+        if target is _NOTHING and isinstance(function, ast.Attribute):
+            owner = self.resolve(function.value, local)
+            target = None if owner is _NOTHING else method_of(owner, function.attr)
+        elif not isinstance(target, (FunctionType, MethodType, type)):
+            target = method_of(target, "__call__")
+        return trains(target)
 
     def _is_grad_context(self, node: ast.expr, local: set[str]) -> bool:
         if not isinstance(node, ast.Call) or node.args or node.keywords:

@@ -8,12 +8,14 @@ cleared outside of programs; what `backward()` has used up is handed out without
 from __future__ import annotations
 
 import ast
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .classify import Classifier
 
+# Names in a function's code that show it computes, sets or uses up gradients.
+_TRAINING_NAMES = frozenset({"backward", "zero_grad"})
 _GRADIENT_WORDS = frozenset({"backward", "grad", "step", "zero_grad", "autograd"})
 
 
@@ -87,3 +89,42 @@ def used_up(statements: list[ast.stmt]) -> set[str]:
 
 def _loaded(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def trains(target: Any, depth: int = 4) -> bool:
+    """Does a function of the user's own run `backward()` or clear gradients, itself or through
+    functions it calls? Such a function may not be traced as part of a larger program."""
+    function = getattr(target, "__func__", target)
+    function = getattr(function, "__wrapped__", function)
+    if type(function) is not FunctionType or depth == 0 or _is_torch(function):
+        return False
+    names = _code_names(function.__code__)
+    if names & _TRAINING_NAMES:
+        return True
+    called = [function.__globals__.get(name) for name in names]
+    for cell in function.__closure__ or ():
+        try:
+            called.append(cell.cell_contents)
+        except ValueError:
+            continue
+    return any(trains(each, depth - 1) for each in called if each is not None and each is not target)
+
+
+def method_of(owner: Any, name: str) -> Any:
+    """A method of a user's object, found without running anything of theirs."""
+    for base in type(owner).__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return None
+
+
+def _is_torch(function: FunctionType) -> bool:
+    return (function.__module__ or "").partition(".")[0] in ("torch", "torch_tpu")
+
+
+def _code_names(code: CodeType) -> set[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _code_names(constant)
+    return names

@@ -12,6 +12,7 @@ from .cell import LoweredCell
 from .report import Report
 
 _KEPT_CELLS = 256
+_OWN = "tpu_kernel.lowering"
 _RESUMED = "torch_dynamo_resume_in_<module>"
 
 
@@ -113,12 +114,20 @@ def own_frames(traceback: TracebackType | None, filename: str) -> TracebackType 
             if module is not None:
                 del entries[module:]  # the line that called the run, and what lies between
             module = len(entries)
-        entries.append(traceback)
+        if not frame.f_globals.get("__name__", "").startswith(_OWN):
+            entries.append(traceback)
         traceback = traceback.tb_next
     result: TracebackType | None = None
     for entry in reversed(entries if module is None else _from_cell(entries, filename)):
-        result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+        result = before(result, entry)
     return result
+
+
+def before(rest: TracebackType | None, entry: TracebackType) -> TracebackType:
+    """`entry` in front of another rest. Code that Dynamo made may know no line: its first then."""
+    lineno: int | None = entry.tb_lineno
+    frame = entry.tb_frame
+    return TracebackType(rest, frame, entry.tb_lasti, lineno or frame.f_code.co_firstlineno)
 
 
 def _from_cell(entries: list[TracebackType], filename: str) -> list[TracebackType]:

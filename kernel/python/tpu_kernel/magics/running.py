@@ -15,6 +15,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from ..lowering import CellError, Lowering, Report
+from ..lowering.session import before
 
 _LOWERINGS: weakref.WeakKeyDictionary[Any, Lowering] = weakref.WeakKeyDictionary()
 _BLANK = re.compile(r"(?:[^\S\n]*\n)*")
@@ -83,7 +84,7 @@ def _trimmed(traceback: TracebackType | None, syntax: bool) -> TracebackType | N
         return None  # the cell itself does not compile: there is nothing to trace
     result: TracebackType | None = None
     for entry in reversed([entries[0], *entries[after:]]):
-        result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+        result = before(result, entry)
     return result
 
 
