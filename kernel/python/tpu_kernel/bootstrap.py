@@ -84,8 +84,11 @@ def _locate_plugins() -> None:
         environ["TPU_KERNEL_CPU_PLUGIN"] = str(plugin)
     if "TPU_KERNEL_LIBTPU" not in environ and (libtpu := _find("libtpu", "libtpu.so")):
         environ["TPU_KERNEL_LIBTPU"] = str(libtpu)
-    if "TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT" not in environ and (cache := _cache_folder()):
-        environ["TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT"] = str(cache)
+    if cache := _cache_folder():
+        environ.setdefault("TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT", str(cache))
+        # PyTorch keeps the compiled programs of `torch.compile` in a cache of its own, whose names
+        # do not tell plug-ins apart.
+        environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache / "torchinductor"))
     if emulated():
         # The tier in shared memory does not tell CPU plug-ins apart, and it is everybody's on this
         # machine; the folder above is neither. An empty name switches it off.
@@ -125,13 +128,13 @@ def _cache_folder() -> Path | None:
     if not plugin:
         return None
     try:
-        size = Path(plugin).stat().st_size
+        sizes = [Path(file).stat().st_size for file in (plugin, library())]
         cpu = _cpu_features()
     except OSError:
         return None
     import hashlib
 
-    made_by = hashlib.sha256(f"{plugin} {size} {cpu}".encode()).hexdigest()[:12]
+    made_by = hashlib.sha256(f"{plugin} {sizes} {cpu}".encode()).hexdigest()[:12]
     folder = root / f"{Path(plugin).parent.name}-{made_by}"
     try:
         folder.mkdir(parents=True, exist_ok=True)

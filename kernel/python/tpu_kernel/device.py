@@ -97,13 +97,16 @@ def drain() -> None:
     # TorchTPU hands operations to a thread of its own, so even with nothing pending in tpu-core
     # there may be some on their way: only its own wait sees those.
     job = _waiter().submit()
-    while not job.done.acquire(timeout=_TICK):
-        pass
-    if job.error is not None:
-        raise job.error
-    # Interrupted work of an earlier cell may still run: each wait is short and looks for signals.
-    while not kernel.tpu_drain(_TICK):
-        pass
+    try:
+        while not job.done.acquire(timeout=_TICK):
+            pass
+        if job.error is not None:
+            raise job.error
+        # Interrupted work of an earlier cell may still run: each wait is short and looks for signals.
+        while not kernel.tpu_drain(_TICK):
+            pass
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("while waiting for the device; what was queued goes on there") from None
 
 
 def before_cell(cell_id: str) -> None:
@@ -187,7 +190,7 @@ class _Waiter(threading.Thread):
             job = self._jobs.get()
             try:
                 torch.accelerator.synchronize()
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  it is raised on the main thread
                 job.error = error.with_traceback(None)
             job.done.release()
             # A kept exception would hold tensors, and with them HBM, until the next cell.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import OrderedDict
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from .backend import TorchBackend
@@ -37,7 +37,7 @@ class Lowering:
         """
         shell = self.shell
         shown = "\n" * (first_line - 1) + source
-        name = shell.compile.cache(shown, shell.execution_count, raw_code=text or source)
+        name = shell.compile.cache(shown, running_number(shell), raw_code=text or source)
         interactivity = shell.ast_node_interactivity
         cell = self._known(shown, interactivity)
         if cell is None:
@@ -55,6 +55,8 @@ class Lowering:
             return cell.execute()
         except BaseException as error:
             error.__traceback__ = own_frames(error.__traceback__, cell.filename)
+            if isinstance(error, KeyboardInterrupt):
+                error.__traceback__ = users_frames(error.__traceback__)
             raise
         finally:
             self.last = cell.report
@@ -72,7 +74,7 @@ class Lowering:
         # The traceback calls the cell by the number it has now.
         names = getattr(self.shell.compile, "_filename_map", None)
         if names is not None:
-            names[cell.filename] = self.shell.execution_count
+            names[cell.filename] = running_number(self.shell)
         return cell
 
     def _lower(self, tree: ast.Module, name: str, text: str, interactivity: str) -> LoweredCell:
@@ -84,6 +86,11 @@ class Lowering:
         while len(self.cells) > _KEPT_CELLS:
             self.cells.popitem(last=False)
         return cell
+
+
+def running_number(shell: Any) -> int:
+    """The number of the cell that runs: IPython counts on before it runs a cell that it stores."""
+    return min(shell.execution_count, len(shell.history_manager.input_hist_raw) - 1)
 
 
 def refuse_await(tree: ast.Module) -> None:
@@ -121,6 +128,28 @@ def own_frames(traceback: TracebackType | None, filename: str) -> TracebackType 
     for entry in reversed(entries if module is None else _from_cell(entries, filename)):
         result = before(result, entry)
     return result
+
+
+def users_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """Without what PyTorch was doing: an interrupt says where the user's code was."""
+    entries: list[TracebackType] = []
+    while traceback is not None:
+        entries.append(traceback)
+        traceback = traceback.tb_next
+    while len(entries) > 1 and _is_pytorch(entries[-1].tb_frame):
+        del entries[-1]
+    result: TracebackType | None = None
+    for entry in reversed(entries):
+        result = before(result, entry)
+    return result
+
+
+def _is_pytorch(frame: FrameType) -> bool:
+    module = frame.f_globals.get("__name__") or ""
+    # What torch.fx and AOTAutograd write has a file name of their own making.
+    file = frame.f_code.co_filename
+    made = file.startswith("<eval_with_key>") or "codegen(" in file
+    return module.partition(".")[0] in ("torch", "torch_tpu") or made
 
 
 def before(rest: TracebackType | None, entry: TracebackType) -> TracebackType:
