@@ -141,6 +141,15 @@ fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
         .map(|entry| entry.path())
 }
 
+/// What the CPU of this host can do, as the kernel lists it.
+pub fn cpu_features() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("flags") || line.starts_with("Features"));
+    line.unwrap_or_default().to_owned()
+}
+
 /// Bytes this host can give: its memory, or the limit of its container when that is less.
 pub fn host_bytes() -> Option<u64> {
     let total = fs::read_to_string("/proc/meminfo")

@@ -55,6 +55,30 @@ fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
+/// What a sealed program begins with.
+const SEAL: [u8; 8] = *b"tpucore1";
+const SEAL_BYTES: usize = 24;
+
+/// A serialised program with a header that says who made it and that it is whole.
+///
+/// Caches know programs by what they compute, not by which plug-in compiled them, and machine code
+/// of one CPU plug-in run by another gives wrong numbers.
+pub fn seal(code: &[u8], maker: u64) -> Vec<u8> {
+    let mut sealed = Vec::with_capacity(SEAL_BYTES + code.len());
+    sealed.extend_from_slice(&SEAL);
+    sealed.extend_from_slice(&maker.to_le_bytes());
+    sealed.extend_from_slice(&hash(code).to_le_bytes());
+    sealed.extend_from_slice(code);
+    sealed
+}
+
+/// The serialised program inside, when `maker` made it and nothing of it is lost.
+pub fn unseal(sealed: &[u8], maker: u64) -> Option<&[u8]> {
+    let (header, code) = sealed.split_at_checked(SEAL_BYTES)?;
+    let expected = [SEAL, maker.to_le_bytes(), hash(code).to_le_bytes()].concat();
+    (header == expected).then_some(code)
+}
+
 /// Whether a program holds the scan composite, which some CPU plug-ins abort on.
 pub fn has_scan(code: &[u8]) -> bool {
     let needle = b"chlo.scan";
@@ -99,6 +123,15 @@ mod tests {
     fn the_hash_is_the_published_one() {
         assert_eq!(hash(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(hash(b"a"), 0xaf63_dc4c_8601_ec8c);
+    }
+
+    #[test]
+    fn a_sealed_program_opens_only_whole_and_for_its_maker() {
+        let sealed = seal(b"code", 7);
+        assert_eq!(unseal(&sealed, 7), Some(&b"code"[..]));
+        assert_eq!(unseal(&sealed, 8), None);
+        assert_eq!(unseal(&sealed[..sealed.len() - 1], 7), None);
+        assert_eq!(unseal(b"code", 7), None);
     }
 
     #[test]

@@ -154,6 +154,15 @@ pub fn deserialize_and_load(arguments: &mut ExecutableDeserializeAndLoad) -> Ans
         arguments.serialized_executable,
         arguments.serialized_executable_size,
     );
+    let code = if wrapped.real {
+        code
+    } else {
+        program::unseal(code, wrapped.maker).ok_or_else(|| {
+            Failure::invalid(
+                "the cached program was made by another plug-in or for another CPU, or is damaged",
+            )
+        })?
+    };
     let overrides = options(
         wrapped,
         arguments.overridden_serialized_compile_options,
@@ -162,6 +171,8 @@ pub fn deserialize_and_load(arguments: &mut ExecutableDeserializeAndLoad) -> Ans
     let started_ns = now_ns();
     let mut inner = *arguments;
     inner.client = client.inner();
+    inner.serialized_executable = code.as_ptr().cast_mut().cast();
+    inner.serialized_executable_size = code.len();
     if !arguments.overridden_serialized_compile_options.is_null() {
         inner.overridden_serialized_compile_options = overrides.as_ptr().cast_mut().cast();
         inner.overridden_serialized_compile_options_size = overrides.len();

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::client::Client;
 use super::failure::{Answer, Failure};
-use super::handle::{Handle, forward, give, hold, own, take};
+use super::handle::{Handle, forward, give, hold, keep_bytes, own, take};
 use super::wrapped;
 use crate::pjrt::{
     Arguments, ExecutableDestroy, ExecutableGetCompileOptions, ExecutableGetCompiledMemoryStats,
@@ -13,6 +13,7 @@ use crate::pjrt::{
     LoadedExecutableDestroy, LoadedExecutableGetDeviceAssignment, LoadedExecutableGetExecutable,
     MemoryKind, Raw,
 };
+use crate::program;
 
 /// A compiled program.
 pub struct Executable {
@@ -197,6 +198,16 @@ pub fn serialize(arguments: &mut ExecutableSerialize) -> Answer {
         &mut arguments.serialized_executable,
         &mut arguments.serialized_executable_deleter,
     );
+    let wrapped = wrapped::get()?;
+    if !wrapped.real {
+        let code = wrapped::bytes(arguments.serialized_bytes, arguments.serialized_bytes_size);
+        let sealed = keep_bytes(
+            program::seal(code, wrapped.maker),
+            &mut arguments.serialized_executable,
+            &mut arguments.serialized_executable_deleter,
+        );
+        (arguments.serialized_bytes, arguments.serialized_bytes_size) = sealed;
+    }
     Ok(())
 }
 

@@ -51,6 +51,8 @@ type Deleter = unsafe extern "C" fn(Raw);
 struct Holder {
     inner: Raw,
     deleter: Option<Deleter>,
+    /// Bytes of ours that the caller reads instead; kept for as long.
+    _bytes: Vec<u8>,
 }
 
 impl Handle for Holder {
@@ -71,8 +73,28 @@ pub fn hold(object: &mut Raw, deleter: &mut Raw) {
     *object = give(Holder {
         inner: *object,
         deleter: function,
+        _bytes: Vec::new(),
     });
     *deleter = release as *mut _;
+}
+
+/// Keep `bytes` until the caller frees the object that [`hold`] put there; what the plug-in gave is
+/// freed now. Returns where the bytes are.
+pub fn keep_bytes(bytes: Vec<u8>, object: &mut Raw, deleter: &mut Raw) -> (Raw, usize) {
+    if let Some(old) = take::<Holder>(*object)
+        && let Some(deleter) = old.deleter
+    {
+        // SAFETY: the plug-in gave both together, and this is the only call.
+        unsafe { deleter(old.inner) };
+    }
+    let place = (bytes.as_ptr().cast_mut().cast(), bytes.len());
+    *object = give(Holder {
+        inner: std::ptr::null_mut(),
+        deleter: None,
+        _bytes: bytes,
+    });
+    *deleter = release as *mut _;
+    place
 }
 
 unsafe extern "C" fn release(raw: Raw) {

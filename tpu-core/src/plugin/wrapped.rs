@@ -12,6 +12,7 @@ use crate::pjrt::{
     LAYOUTS_EXTENSION, LayoutsExtension, PluginInitialize, Raw, SLOT_COUNT, SLOT_NAMES,
     TABLE_OFFSET,
 };
+use crate::program;
 
 /// A loaded plug-in.
 pub struct Wrapped {
@@ -23,6 +24,8 @@ pub struct Wrapped {
     /// It is libtpu: nothing is emulated.
     pub real: bool,
     pub path: PathBuf,
+    /// Stands for this plug-in on this kind of CPU: whose compiled programs can be loaded again.
+    pub maker: u64,
 }
 
 static WRAPPED: OnceLock<Result<Wrapped, Failure>> = OnceLock::new();
@@ -91,7 +94,15 @@ fn open(path: &Path) -> Result<Wrapped, String> {
         }),
         real: symbol(library, c"GetLibtpuSdkApi").is_some(),
         path: path.to_owned(),
+        maker: maker(path),
     })
+}
+
+fn maker(path: &Path) -> u64 {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let size = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let features = choice::cpu_features();
+    program::hash(&[name, &size.to_le_bytes(), features.as_bytes()].concat())
 }
 
 fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
