@@ -53,6 +53,8 @@ export class Lab {
       JUPYTER_CONFIG_DIR: at('config'), JUPYTER_DATA_DIR: at('data'), JUPYTER_RUNTIME_DIR: at('runtime'),
       JUPYTERLAB_SETTINGS_DIR: at('settings'), JUPYTERLAB_WORKSPACES_DIR: at('workspaces'),
       IPYTHONDIR: at('ipython'),
+      // Programs compiled by an earlier kernel are not there yet.
+      TPU_KERNEL_CACHE: at('cache'),
     };
     delete env.PYTHONDONTWRITEBYTECODE;
     const port = await freePort();
@@ -153,6 +155,15 @@ export class Lab {
     return this.outputs(index);
   }
 
+  /** Runs all cells. Lab's own promise ends at the first error, even at one that is meant. */
+  async runAll(timeout = 240_000) {
+    await this.command('notebook:run-all-cells');
+    await this.page.waitForFunction(() => {
+      const cells = window.panel.content.model.sharedModel.cells.filter(cell => cell.cell_type === 'code');
+      return cells.every(cell => cell.execution_count !== null) && window.panel.sessionContext.session?.kernel?.status === 'idle';
+    }, undefined, { timeout });
+  }
+
   /** What every cell of the open notebook holds now. */
   cells() {
     return this.page.evaluate(() => window.panel.content.model.sharedModel.cells.map(cell => cell.toJSON()));
@@ -189,6 +200,22 @@ export class Lab {
     await this.page.locator('.jp-Dialog .jp-mod-accept').click();
     await over;
     await this.waitStatus('idle');
+  }
+
+  /** Brings a cell to the top of the page. */
+  async scrollTo(index) {
+    await this.page.evaluate(async i => {
+      const { content } = window.panel;
+      content.activeCellIndex = i;
+      await content.scrollToItem(i, 'start');
+    }, index);
+    await sleep(500);
+  }
+
+  async theme(name) {
+    await this.page.evaluate(theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme }).then(() => undefined), name);
+    await this.page.waitForFunction(theme => document.body.dataset.jpThemeName === theme, name);
+    await sleep(500);
   }
 
   async screenshot(name) {
