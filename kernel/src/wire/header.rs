@@ -1,5 +1,6 @@
 //! Message headers: those that arrive, read tolerantly and kept byte for byte, and those made here.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,7 +52,11 @@ impl Header {
         let msg_type = take("msg_type").ok_or(WireError::HeaderIncomplete("msg_type"))?;
         let (session, username) = (take("session"), take("username"));
         let (version, date, subshell_id) = (take("version"), take("date"), take("subshell_id"));
-        drop(text);
+        // It goes out to every front end, and others do not decode what is not UTF-8.
+        let raw = match text {
+            Cow::Borrowed(_) => raw,
+            Cow::Owned(text) => text.into(),
+        };
         Ok(Self {
             msg_id,
             msg_type,
@@ -158,7 +163,10 @@ mod tests {
         let raw = b"{\"msg_id\":\"1\",\"msg_type\":\"t\",\"username\":\"\xe9\"}";
         let header = Header::parse(Bytes::from_static(raw)).unwrap();
         assert_eq!(header.username.as_deref(), Some("\u{fffd}"));
-        assert_eq!(&header.raw[..], raw);
+        assert_eq!(
+            header.raw,
+            "{\"msg_id\":\"1\",\"msg_type\":\"t\",\"username\":\"\u{fffd}\"}"
+        );
     }
 
     #[test]

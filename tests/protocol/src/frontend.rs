@@ -23,7 +23,7 @@ use zeromq::{
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A message from the kernel.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Received {
     pub header: Value,
     pub parent: Value,
@@ -413,11 +413,22 @@ impl FrontEnd {
             .wire
             .decode(message.into_vec())
             .context("the kernel's signature")?;
-        Ok(Received {
-            header: serde_json::from_slice(&message.header.raw)?,
-            parent: serde_json::from_slice(&message.parent_header)?,
-            metadata: serde_json::from_slice(&message.metadata)?,
-            content: serde_json::from_slice(&message.content)?,
+        let received = || {
+            anyhow::Ok(Received {
+                header: serde_json::from_slice(&message.header.raw)?,
+                parent: serde_json::from_slice(&message.parent_header)?,
+                metadata: serde_json::from_slice(&message.metadata)?,
+                content: serde_json::from_slice(&message.content)?,
+            })
+        };
+        // What another front end caused may hold what serde cannot: a lone surrogate in its header.
+        let ours = String::from_utf8_lossy(&message.parent_header).contains(&self.session);
+        received().or_else(|error| {
+            if ours {
+                Err(error)
+            } else {
+                Ok(Received::default())
+            }
         })
     }
 }
