@@ -50,7 +50,8 @@ test('the compiled cell shows a card with what was measured', async () => {
   assert.equal(cards.length, 1);
   const plain = [cards[0].data['text/plain']].flat().join('');
   const counted = name => Number(plain.match(new RegExp(`${name}\\s+([\\d,]+)`))[1].replace(',', ''));
-  assert.ok(counted('programs compiled') >= 1, plain);
+  // Whoever ran the lesson before has left its programs in the cache.
+  assert.ok(counted('programs compiled') + counted('cache hits') >= 1, plain);
   // 20 epochs of 10 batches: one program a step.
   assert.ok(counted('programs executed') >= 200, plain);
   assert.ok(counted('programs executed') < 400, plain);

@@ -100,6 +100,19 @@ def test_programs_are_counted_once_and_a_second_process_takes_them_from_the_cach
     assert again["first"]["compiles"] == 0 and again["first"]["cache_hits"] == 2
 
 
+def test_a_program_from_one_cache_can_be_saved_in_another_and_still_runs(tmp_path: Path) -> None:
+    """PyTorch's own cache saves what TorchTPU's cache has loaded; that program once had no code."""
+    caches = [{"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / name)} for name in ("first", "second")]
+    compiled, _ = run("saved_again", tmp_path, **caches[0])
+    loaded, _ = run("saved_again", tmp_path, **caches[1])
+    again, printed = run("saved_again", tmp_path, **caches[1])
+    assert compiled["compiles"] >= 1
+    assert loaded["compiles"] == again["compiles"] == 0
+    assert loaded["cache_hits"] >= 1 and again["cache_hits"] >= 1
+    assert compiled["value"] == loaded["value"] == again["value"]
+    assert printed == ""
+
+
 def test_a_compiled_function_compiles_nothing_once_it_is_warm(tmp_path: Path) -> None:
     seen, _ = run("compiled_step", tmp_path)
     # Forward, backward and two updates: `%%tpu_compile` makes one program of such a step.

@@ -307,6 +307,18 @@ def compiled_step() -> dict[str, Any]:
     }
 
 
+def saved_again() -> dict[str, Any]:
+    import torch
+
+    core = Core()
+    step = torch.compile(lambda a, b: (a @ b).relu().sum(dim=1) * 2 - 1)
+    a = torch.arange(4096, dtype=torch.float32).reshape(64, 64).to("tpu") / 4096
+    value = step(a, a).sum().item()
+    core.settled()
+    counters = core.counters()
+    return {"value": value, "compiles": counters["compiles"], "cache_hits": counters["cache_hits"]}
+
+
 def scan() -> dict[str, Any]:
     import torch
 

@@ -56,7 +56,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
 }
 
 /// What a sealed program begins with.
-const SEAL: [u8; 8] = *b"tpucore1";
+const SEAL: [u8; 8] = *b"tpucore2";
 const SEAL_BYTES: usize = 24;
 
 /// A serialised program with a header that says who made it and that it is whole.

@@ -89,10 +89,26 @@ def _locate_plugins() -> None:
         # PyTorch keeps the compiled programs of `torch.compile` in a cache of its own, whose names
         # do not tell plug-ins apart.
         environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache / "torchinductor"))
-    if emulated():
-        # The tier in shared memory does not tell CPU plug-ins apart, and it is everybody's on this
-        # machine; the folder above is neither. An empty name switches it off.
-        environ.setdefault("TORCH_TPU_TIER2_COMPILATION_CACHE", "")
+        environ.setdefault("TORCH_TPU_TIER2_COMPILATION_CACHE", _shared_memory_name(cache))
+
+
+def _shared_memory_name(cache: Path) -> str:
+    """Name of TorchTPU's cache in shared memory, which is on whenever there is one on disk.
+
+    Its own name is everybody's on this machine, and machine code is not taken from anybody: so a
+    folder that belongs to this user, one for each cache on disk.
+    """
+    import hashlib
+    import secrets
+
+    name = f"tpu-kernel-{os.getuid()}-{hashlib.sha256(str(cache).encode()).hexdigest()[:12]}"
+    folder = Path("/dev/shm/torch_tpu_cache", name)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ours = folder.stat().st_uid == os.getuid()
+    except OSError:
+        ours = True  # there is none, so nothing comes from it
+    return name if ours else f"{name}-{secrets.token_hex(8)}"
 
 
 def _find(package: str, file: str) -> Path | None:

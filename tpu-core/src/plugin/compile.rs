@@ -123,7 +123,7 @@ pub fn compile_for_topology(arguments: &mut Compile) -> Answer {
     inner.compile_options = options.as_ptr().cast_mut().cast();
     inner.compile_options_size = options.len();
     wrapped.call(&mut inner).map_err(record_failure)?;
-    arguments.executable = give(Executable::new(inner.executable));
+    arguments.executable = give(Executable::new(inner.executable, None));
     Ok(())
 }
 
@@ -150,14 +150,14 @@ pub fn load(arguments: &mut ClientLoad) -> Answer {
 pub fn deserialize_and_load(arguments: &mut ExecutableDeserializeAndLoad) -> Answer {
     let wrapped = wrapped::get()?;
     let client = client_of(arguments.client)?;
-    let code = bytes(
+    let saved = bytes(
         arguments.serialized_executable,
         arguments.serialized_executable_size,
     );
     let code = if wrapped.real {
-        code
+        saved
     } else {
-        program::unseal(code, wrapped.maker).ok_or_else(|| {
+        program::unseal(saved, wrapped.maker).ok_or_else(|| {
             Failure::invalid(
                 "the cached program was made by another plug-in or for another CPU, or is damaged",
             )
@@ -179,7 +179,8 @@ pub fn deserialize_and_load(arguments: &mut ExecutableDeserializeAndLoad) -> Ans
     }
     wrapped.call(&mut inner)?;
     let program = program::hash(code);
-    let loaded = LoadedExecutable::new(client, inner.loaded_executable, program)?;
+    let mut loaded = LoadedExecutable::new(client, inner.loaded_executable, program)?;
+    loaded.sealed = (!wrapped.real).then(|| saved.into());
     let duration_ns = now_ns() - started_ns;
     SESSION.activity.cache_hits.fetch_add(1, Ordering::Relaxed);
     SESSION

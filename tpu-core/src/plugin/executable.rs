@@ -23,6 +23,7 @@ pub struct Executable {
     /// Our layouts of results and arguments, which belong to the program.
     pub output_layouts: OnceLock<Vec<usize>>,
     pub parameter_layouts: OnceLock<Vec<usize>>,
+    sealed: Option<Arc<[u8]>>,
 }
 
 impl Handle for Executable {
@@ -34,9 +35,10 @@ impl Handle for Executable {
 }
 
 impl Executable {
-    pub fn new(inner: Raw) -> Self {
+    pub fn new(inner: Raw, sealed: Option<Arc<[u8]>>) -> Self {
         Self {
             inner,
+            sealed,
             memory_kinds: OnceLock::new(),
             output_layouts: OnceLock::new(),
             parameter_layouts: OnceLock::new(),
@@ -56,6 +58,9 @@ pub struct LoadedExecutable {
     pub need: Need,
     /// Bytes of each result, known after the first launch.
     pub output_bytes: OnceLock<Box<[u64]>>,
+    /// The cached form it was loaded from. XLA on a CPU does not write the machine code of a
+    /// program it did not compile itself, so this is what saving it again must give.
+    pub sealed: Option<Arc<[u8]>>,
     devices: Vec<Raw>,
 }
 
@@ -131,6 +136,7 @@ impl LoadedExecutable {
             name,
             need,
             output_bytes: OnceLock::new(),
+            sealed: None,
             devices,
         })
     }
@@ -156,8 +162,9 @@ pub fn destroy_loaded(arguments: &mut LoadedExecutableDestroy) -> Answer {
 }
 
 pub fn get_executable(arguments: &mut LoadedExecutableGetExecutable) -> Answer {
+    let sealed = own::<LoadedExecutable>(arguments.loaded_executable)?.sealed.clone();
     forward::<_, LoadedExecutable>(arguments, |arguments| &mut arguments.loaded_executable)?;
-    arguments.executable = give(Executable::new(arguments.executable));
+    arguments.executable = give(Executable::new(arguments.executable, sealed));
     Ok(())
 }
 
@@ -193,6 +200,15 @@ pub fn device_assignment(arguments: &mut LoadedExecutableGetDeviceAssignment) ->
 }
 
 pub fn serialize(arguments: &mut ExecutableSerialize) -> Answer {
+    if let Some(sealed) = &own::<Executable>(arguments.executable)?.sealed {
+        arguments.serialized_executable = std::ptr::null_mut();
+        (arguments.serialized_bytes, arguments.serialized_bytes_size) = keep_bytes(
+            sealed.to_vec(),
+            &mut arguments.serialized_executable,
+            &mut arguments.serialized_executable_deleter,
+        );
+        return Ok(());
+    }
     forward::<_, Executable>(arguments, |arguments| &mut arguments.executable)?;
     hold(
         &mut arguments.serialized_executable,
