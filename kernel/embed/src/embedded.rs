@@ -1,15 +1,16 @@
 //! The launcher's door: the launcher has loaded libpython and this library; Python starts here.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::shared::start_kernel;
 
 /// Bind the sockets, then be `python -m tpu_kernel -f CONNECTION`.
 ///
-/// `arguments` holds two strings: the environment's Python and the connection file. Returns the
-/// process's exit code. Reasons for failure go to stderr in one line.
+/// `arguments` holds the environment's Python, the connection file, and settings for IPython.
+/// Returns the process's exit code. Reasons for failure go to stderr in one line.
 ///
 /// # Safety
 ///
@@ -27,27 +28,33 @@ pub unsafe extern "C" fn tpu_kernel_embedded_main(
             );
         }
         // SAFETY: the caller's promise.
-        let (python, connection) = unsafe {
-            (
-                CStr::from_ptr(*arguments),
-                CStr::from_ptr(*arguments.add(1)),
-            )
+        let words: Vec<&CStr> = unsafe {
+            std::slice::from_raw_parts(arguments, count as usize)
+                .iter()
+                .map(|word| CStr::from_ptr(*word))
+                .collect()
         };
-        main(python, connection)
+        main(words[0], words[1], &words[2..])
     });
     run.unwrap_or(70)
 }
 
-fn main(python: &CStr, connection: &CStr) -> c_int {
-    let path = connection.to_string_lossy();
-    if let Err(error) = start_kernel(Path::new(path.as_ref())) {
+fn main(python: &CStr, connection: &CStr, settings: &[&CStr]) -> c_int {
+    let path = Path::new(OsStr::from_bytes(connection.to_bytes()));
+    if let Err(error) = start_kernel(path) {
         return fail(&error.to_string());
     }
-    let arguments = [python, c"-m", c"tpu_kernel", c"-f", connection].map(CString::from);
-    let mut pointers: Vec<*mut c_char> = arguments.iter().map(|a| a.as_ptr().cast_mut()).collect();
+    let words = [python, c"-m", c"tpu_kernel", c"-f", connection];
+    let words: Vec<CString> = words
+        .iter()
+        .chain(settings)
+        .map(|word| CString::from(*word))
+        .collect();
+    let mut pointers: Vec<*mut c_char> =
+        words.iter().map(|word| word.as_ptr().cast_mut()).collect();
     pointers.push(std::ptr::null_mut());
     // SAFETY: what `python`'s own `main` does: a NULL-terminated array that outlives the call.
-    unsafe { pyo3::ffi::Py_BytesMain(arguments.len() as c_int, pointers.as_mut_ptr()) }
+    unsafe { pyo3::ffi::Py_BytesMain(words.len() as c_int, pointers.as_mut_ptr()) }
 }
 
 fn fail(reason: &str) -> c_int {

@@ -10,8 +10,9 @@ use crate::error::Error;
 pub const HELP: &str = "\
 tpu-kernel: the Jupyter kernel PyTorch (TPU)
 
-  tpu-kernel start -f CONNECTION [--python PYTHON]
-      Run a kernel for the connection file that a Jupyter front end wrote.
+  tpu-kernel start -f CONNECTION [--python PYTHON] [--CLASS.TRAIT=VALUE ...]
+      Run a kernel for the connection file that a Jupyter front end wrote. Settings of
+      IPython are passed on, such as --InteractiveShellApp.exec_lines='import torch'.
   tpu-kernel install [--user | --sys-prefix | --prefix FOLDER] [--name NAME]
                      [--display-name TEXT] [--python PYTHON]
       Write a kernelspec, so that a Jupyter installed elsewhere offers this kernel.
@@ -37,6 +38,8 @@ pub enum Command {
 pub struct StartOptions {
     pub connection_file: PathBuf,
     pub python: Option<PathBuf>,
+    /// Settings for IPython, each as one word `--CLASS.TRAIT=VALUE`.
+    pub settings: Vec<OsString>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -75,6 +78,7 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, Error> {
 fn parse_start(parser: &mut Parser) -> Result<Command, Error> {
     let mut connection_file = None;
     let mut python = None;
+    let mut settings = Vec::new();
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Short('f') | Arg::Long("connection-file") => {
@@ -82,6 +86,11 @@ fn parse_start(parser: &mut Parser) -> Result<Command, Error> {
             }
             Arg::Long("python") => python = Some(PathBuf::from(parser.value()?)),
             Arg::Long("help") | Arg::Short('h') => return Ok(Command::Help),
+            Arg::Long(name) if name.contains('.') => {
+                let mut word = OsString::from(format!("--{name}="));
+                word.push(parser.value()?);
+                settings.push(word);
+            }
             other => return Err(other.unexpected().into()),
         }
     }
@@ -89,6 +98,7 @@ fn parse_start(parser: &mut Parser) -> Result<Command, Error> {
     Ok(Command::Start(StartOptions {
         connection_file,
         python,
+        settings,
     }))
 }
 
@@ -170,13 +180,26 @@ mod tests {
     }
 
     #[test]
+    fn settings_of_ipython_are_passed_on_as_one_word_each() {
+        let line = "start --IPKernelApp.matplotlib=agg -f k.json --A.b x";
+        let Command::Start(options) = words(line).unwrap() else {
+            panic!("{line}")
+        };
+        assert_eq!(
+            options.settings,
+            ["--IPKernelApp.matplotlib=agg", "--A.b=x"]
+        );
+    }
+
+    #[test]
     fn start_takes_the_file_that_a_kernelspec_gives() {
         let python = Some(PathBuf::from("/env/bin/python"));
         assert_eq!(
             words("start --python /env/bin/python -f /run/kernel-1.json").unwrap(),
             Command::Start(StartOptions {
                 connection_file: "/run/kernel-1.json".into(),
-                python
+                python,
+                settings: Vec::new(),
             })
         );
     }

@@ -1,12 +1,12 @@
 //! From a connection file to a running kernel: in this process where the interpreter comes
 //! as a shared library, else by becoming that interpreter.
 
-use std::ffi::{CString, OsStr, c_char, c_int};
+use std::ffi::{CString, OsStr, OsString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::{env, fs, io, mem, ptr};
+use std::{env, fs, mem, ptr};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_NOW, Symbol};
 
@@ -15,7 +15,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 
 /// What `_kernel.abi3.so` offers a program that wants to be a kernel. It is given
-/// `[python, connection file]`, binds the sockets, runs Python's own `main` and returns
+/// `[python, connection file, settings …]`, binds the sockets, runs Python's own `main` and returns
 /// the exit code.
 const ENTRY: &[u8] = b"tpu_kernel_embedded_main\0";
 type Entry = unsafe extern "C" fn(argc: c_int, argv: *const *const c_char) -> c_int;
@@ -34,11 +34,7 @@ pub fn start(options: &StartOptions) -> Result<ExitCode, Error> {
     unsafe { env::remove_var("PYTHONDONTWRITEBYTECODE") };
 
     if let Some(entry) = embed(&environment) {
-        return Ok(run_embedded(
-            entry,
-            &environment.python,
-            &options.connection_file,
-        ));
+        return Ok(run_embedded(entry, &environment.python, options));
     }
     let source = Command::new(&environment.python)
         .args([
@@ -47,6 +43,7 @@ pub fn start(options: &StartOptions) -> Result<ExitCode, Error> {
             OsStr::new("-f"),
             options.connection_file.as_os_str(),
         ])
+        .args(&options.settings)
         .exec();
     Err(Error::PythonUnusable {
         python: environment.python,
@@ -97,21 +94,24 @@ fn open(library: &Path, flags: c_int) -> Result<Library, libloading::Error> {
     unsafe { Library::open(Some(library), flags) }
 }
 
-fn run_embedded(entry: Entry, python: &Path, connection_file: &Path) -> ExitCode {
-    let arguments = match [python, connection_file].map(c_string) {
-        [Ok(python), Ok(file)] => [python, file],
-        // A path with a NUL byte cannot have been opened above.
-        _ => return ExitCode::FAILURE,
+fn run_embedded(entry: Entry, python: &Path, options: &StartOptions) -> ExitCode {
+    let words = [python.as_os_str(), options.connection_file.as_os_str()];
+    let settings = options.settings.iter().map(OsString::as_os_str);
+    let words: Result<Vec<CString>, _> = words
+        .into_iter()
+        .chain(settings)
+        .map(|word| CString::new(word.as_bytes()))
+        .collect();
+    // A command line cannot hold a NUL byte.
+    let Ok(words) = words else {
+        return ExitCode::FAILURE;
     };
-    let argv = [arguments[0].as_ptr(), arguments[1].as_ptr(), ptr::null()];
-    // SAFETY: argv holds two C strings and a closing NULL that outlive the call, on the
-    // main thread, and Python has not been initialised.
-    let code = unsafe { entry(2, argv.as_ptr()) };
+    let mut argv: Vec<*const c_char> = words.iter().map(|word| word.as_ptr()).collect();
+    argv.push(ptr::null());
+    // SAFETY: argv holds C strings and a closing NULL that outlive the call, on the main
+    // thread, and Python has not been initialised.
+    let code = unsafe { entry(words.len() as c_int, argv.as_ptr()) };
     u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
-}
-
-fn c_string(path: &Path) -> io::Result<CString> {
-    Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
 #[cfg(test)]

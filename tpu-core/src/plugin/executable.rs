@@ -162,7 +162,9 @@ pub fn destroy_loaded(arguments: &mut LoadedExecutableDestroy) -> Answer {
 }
 
 pub fn get_executable(arguments: &mut LoadedExecutableGetExecutable) -> Answer {
-    let sealed = own::<LoadedExecutable>(arguments.loaded_executable)?.sealed.clone();
+    let sealed = own::<LoadedExecutable>(arguments.loaded_executable)?
+        .sealed
+        .clone();
     forward::<_, LoadedExecutable>(arguments, |arguments| &mut arguments.loaded_executable)?;
     arguments.executable = give(Executable::new(arguments.executable, sealed));
     Ok(())
