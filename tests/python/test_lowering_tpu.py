@@ -218,6 +218,7 @@ CASES = {
 }
 
 
+# One kernel runs the cases in their order: a program that an earlier one made is not made again.
 @pytest.fixture(scope="module")
 def notebook(kernelspec: str) -> Iterator[Notebook]:
     with running_kernel(kernelspec, env={"TPU_KERNEL_CACHE": "off"}) as notebook:

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 from typing import Any
 
+_MAGICS = (
+    ("tpu_compile", "compile:CompileMagics", "cell"),
+    ("tpu_eager", "eager:EagerMagics", "cell"),
+    ("tpu_mode", "mode:ModeMagics", "line"),
+    ("tpu_stats", "stats:StatsMagics", "line"),
+)
+
 
 def load_ipython_extension(shell: Any) -> None:
-    """Register the magics on a shell. Imports no torch."""
-    from .compile import CompileMagics
-    from .eager import EagerMagics
-    from .mode import ModeMagics
-    from .running import trim_tracebacks
-    from .stats import StatsMagics
-
-    shell.register_magics(CompileMagics, EagerMagics, ModeMagics, StatsMagics)
-    trim_tracebacks(shell)
+    """Register the magics on a shell. Each is imported when it is first looked up."""
+    for name, place, kind in _MAGICS:
+        shell.magics_manager.register_lazy(name, f"{__name__}.{place}", kind)

@@ -30,6 +30,7 @@ def lowering_of(shell: Any) -> Lowering:
 
 def run_body(shell: Any, lowering: Lowering, magic: str, body: str) -> tuple[Any, Report]:
     """Run a cell magic's body with the line numbers of the cell it stands in."""
+    trim_tracebacks(shell)
     text, first_line = _place(shell, body)
     try:
         return lowering.run(shell.transform_cell(body), first_line, text)
@@ -108,6 +109,7 @@ def compile_cells(shell: Any, on: bool) -> None:
                 shell.run_ast_nodes = plain
         return
     if plain is None:
+        trim_tracebacks(shell)
         plain = shell.run_ast_nodes
         shell.run_ast_nodes = _lowered_nodes(shell, plain)
 
