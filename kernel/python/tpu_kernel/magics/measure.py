@@ -1,43 +1,13 @@
 """Numbers from tpu-core for the magics: counters now, and what changed in between.
 
-In the kernel they come through `_kernel`. In a plain IPython they are read from the library
-TorchTPU has loaded, through tpu-core's C table. Without either there are none.
+Without a device there are none.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
 import sys
 from dataclasses import dataclass
 from typing import Any
-
-# The fields of tpu_core::Snapshot, in order; all are 64-bit.
-_FIELDS = [
-    "struct_size",
-    "live_bytes",
-    "peak_bytes",
-    "limit_bytes",
-    "live_buffers",
-    "largest_bytes",
-    "allocations",
-    "donations",
-    "compiles",
-    "compile_ns",
-    "cache_hits",
-    "cache_hit_ns",
-    "executions",
-    "busy_ns",
-    "uploads",
-    "upload_bytes",
-    "downloads",
-    "download_bytes",
-    "errors",
-    "issued",
-    "pending",
-    "next_sequence",
-    "emulated",
-]
 
 
 @dataclass(frozen=True)
@@ -119,27 +89,6 @@ def device_name() -> str:
 def _raw() -> dict[str, Any] | None:
     if "torch_tpu" not in sys.modules:
         return None
-    kernel = sys.modules.get("tpu_kernel._kernel")
-    if hasattr(kernel, "tpu_snapshot"):
-        from .. import device
+    from .. import device
 
-        return device.snapshot()
-    return _read_library()
-
-
-def _read_library() -> dict[str, int] | None:
-    path = os.environ.get("TPU_LIBRARY_PATH", "")
-    if not path or not os.path.exists(path):
-        return None
-    library = ctypes.CDLL(path)
-    if not hasattr(library, "tpu_core_api"):
-        return None
-    library.tpu_core_api.restype = ctypes.c_void_p
-    table = library.tpu_core_api()
-    # struct_size, version (padded), then the function `snapshot`.
-    address = ctypes.c_void_p.from_address(table + 16).value
-    function = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_size_t)(address)
-    values = (ctypes.c_uint64 * len(_FIELDS))()
-    if not function(values, ctypes.sizeof(values)):
-        return None
-    return dict(zip(_FIELDS, values, strict=True))
+    return device.snapshot()

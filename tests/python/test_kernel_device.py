@@ -1,0 +1,89 @@
+"""The device in a notebook: tensors stay, bytes are true, failures belong to their cell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from conftest import running_kernel
+from notebook import Notebook
+
+PATIENCE = 120
+
+
+@pytest.fixture(scope="module")
+def notebook(kernelspec: str) -> Iterator[Notebook]:
+    with running_kernel(kernelspec) as kernel:
+        result = kernel.run("import torch; torch.ones(3, device='tpu')", patience=PATIENCE)
+        assert result.text == "tensor([1., 1., 1.], device='tpu:0')"
+        assert (result.stdout, result.stderr) == ("", "")
+        assert kernel.run("from tpu_kernel import _kernel, device").status == "ok"
+        yield kernel
+
+
+def value(notebook: Notebook, expression: str) -> int:
+    text = notebook.run(expression, patience=PATIENCE).text
+    assert text is not None
+    return int(text)
+
+
+def test_a_tensor_of_one_cell_is_used_in_the_next_without_a_transfer(notebook: Notebook) -> None:
+    notebook.run("kept = torch.full((256, 256), 2.0, device='tpu')")
+    cursor = value(notebook, "_kernel.tpu_snapshot()['next_sequence']")
+    assert notebook.run("double = kept @ kept", cell_id="second", patience=PATIENCE).status == "ok"
+    kinds = notebook.run(f"sorted({{(e['kind'], e['cell']) for e in _kernel.tpu_events({cursor})[1]}})").text
+    assert kinds in (
+        "[('cache_hit', 'second'), ('execute', 'second')]",
+        "[('compile', 'second'), ('execute', 'second')]",
+    )
+    assert notebook.run("double[0, 0].item()", patience=PATIENCE).text == "1024.0"
+    notebook.run("del kept, double")
+
+
+def test_a_cell_that_failed_gives_its_memory_back_when_its_error_is_replaced(notebook: Notebook) -> None:
+    before = value(notebook, "device.live_storages()")
+    failed = notebook.run(
+        "big = torch.ones(1 << 20, device='tpu')\nbig.sum().item()\n1 / 0", patience=PATIENCE
+    )
+    assert failed.content["ename"] == "ZeroDivisionError"
+    assert value(notebook, "device.live_storages()") == before + (4 << 20)
+    notebook.run("del big")
+    deadline = time.monotonic() + 10
+    while value(notebook, "device.live_storages()") != before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert value(notebook, "device.live_storages()") == before
+    over = value(notebook, "_kernel.tpu_snapshot()['live_bytes'] - device.live_storages()")
+    assert 0 <= over <= 4096
+
+
+def test_a_failure_on_the_device_is_an_error_of_the_cell_that_caused_it(notebook: Notebook) -> None:
+    notebook.run("_kernel.tpu_set_limit(64 << 20)")
+    failed = notebook.run(
+        "lost = torch.full((30 << 20,), 3.0, device='tpu')", cell_id="guilty", patience=PATIENCE
+    )
+    assert failed.status == "error"
+    assert failed.content["ename"] == "OutOfMemoryError"
+    assert notebook.run("_kernel.tpu_set_limit(0)").status == "ok"
+    fits = notebook.run("torch.full((30 << 20,), 3.0, device='tpu')[-1].item()", patience=PATIENCE)
+    assert fits.text == "3.0"
+    notebook.run("del lost")
+
+
+def test_waiting_for_the_device_is_interrupted_at_once_and_the_notebook_goes_on(notebook: Notebook) -> None:
+    notebook.run("slow = torch.ones(2000, 2000, device='tpu')")
+    cell = notebook.send("for _ in range(40): slow = (slow @ slow) * 5e-4\nprint('queued')")
+    time.sleep(2)
+    notebook.manager.interrupt_kernel()
+    result = notebook.wait(cell, patience=60)
+    assert result.content["ename"] == "KeyboardInterrupt"
+    assert notebook.run("torch.ones(2, device='tpu').sum().item()", patience=PATIENCE).text == "2.0"
+    notebook.run("del slow")
+
+
+def test_a_python_child_of_a_cell_finds_the_device_quietly(notebook: Notebook) -> None:
+    child = "import torch; print(torch.ones(2, device='tpu').sum().item())"
+    code = f'import sys\n!{{sys.executable}} -c "{child}"'
+    result = notebook.run(code, patience=PATIENCE)
+    assert result.stdout.split() == ["2.0"]
+    assert result.stderr == ""
