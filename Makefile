@@ -99,7 +99,7 @@ $(VENV)/installed: $(STAMPS)/wheel
 # -- use -----------------------------------------------------------------------
 
 lab: setup
-	$(BIN)/python -m jupyterlab $(LESSON) $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_ARGS)
+	$(BIN)/python -m jupyterlab $(LESSON) --LabApp.default_url=/lab/tree/$(notdir $(LESSON)) $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_ARGS)
 
 demo: setup
 	@$(BIN)/python notebooks/run.py $(LESSON)

@@ -9,7 +9,7 @@ import { once } from 'node:events';
 import { mkdtemp, mkdir, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
-import { dirname, join, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
 
@@ -44,6 +44,7 @@ export class Lab {
 
   async #startServer() {
     const at = name => join(this.folder, name);
+    this.shared = basename(this.folder);
     const settings = at('settings/@jupyterlab/apputils-extension');
     await mkdir(settings, { recursive: true });
     // Its toast covers a corner of every screenshot, and would ask the network.
@@ -54,7 +55,7 @@ export class Lab {
       JUPYTERLAB_SETTINGS_DIR: at('settings'), JUPYTERLAB_WORKSPACES_DIR: at('workspaces'),
       IPYTHONDIR: at('ipython'),
       // Programs compiled by an earlier kernel are not there yet.
-      TPU_KERNEL_CACHE: at('cache'),
+      TPU_KERNEL_CACHE: at('cache'), TORCH_TPU_TIER2_COMPILATION_CACHE: this.shared,
     };
     delete env.PYTHONDONTWRITEBYTECODE;
     const port = await freePort();
@@ -85,6 +86,7 @@ export class Lab {
       if (this.server.exitCode === null) await once(this.server, 'exit');
       clearTimeout(patience);
     }
+    await rm(join('/dev/shm/torch_tpu_cache', this.shared), { recursive: true, force: true });
     await rm(this.folder, { recursive: true, force: true });
   }
 
