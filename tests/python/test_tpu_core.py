@@ -148,6 +148,22 @@ def test_without_a_plugin_the_device_says_in_one_line_what_to_install(tmp_path: 
     assert "\n" not in seen["message"].strip()
 
 
+def test_with_nothing_to_emulate_a_chip_the_package_to_install_is_named(tmp_path: Path) -> None:
+    seen, printed = run("no_plugin", tmp_path, TPU_KERNEL_CPU_PLUGIN=str(tmp_path / "nothing.so"))
+    assert printed == ""
+    assert seen["cpu"] == 3.0
+    assert seen["message"] == (
+        "this machine has no TPU, and no XLA CPU plug-in to emulate one: pip install fastatomstruct-xla-cpu"
+    )
+
+
+def test_libtpu_without_a_chip_is_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:
+    path = next(Path(folder, "libtpu/libtpu.so") for folder in sys.path if Path(folder, "libtpu").is_dir())
+    seen, _ = run("no_plugin", tmp_path, TPU_KERNEL_PJRT_PLUGIN=str(path))
+    assert "TPU initialization failed" in seen["message"]
+    assert seen["cpu"] == 3.0
+
+
 def test_data_loader_workers_need_no_device(tmp_path: Path) -> None:
     seen, _ = run("workers", tmp_path)
     assert seen["total"] == 2 * 4 * sum(n * n for n in range(64))
