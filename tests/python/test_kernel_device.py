@@ -83,7 +83,7 @@ def test_waiting_for_the_device_is_interrupted_at_once_and_the_notebook_goes_on(
 
 def test_a_python_child_of_a_cell_finds_the_device_quietly(notebook: Notebook) -> None:
     child = "import torch; print(torch.ones(2, device='tpu').sum().item())"
-    code = f'import sys\n!{{sys.executable}} -c "{child}"'
+    code = f'import sys\n!"{{sys.executable}}" -c "{child}"'
     result = notebook.run(code, patience=PATIENCE)
     assert result.stdout.split() == ["2.0"]
     assert result.stderr == ""

@@ -25,7 +25,7 @@ def test_shell_commands_read_an_empty_input(kernel: Notebook) -> None:
 
 
 def test_python_in_a_shell_command_does_not_hold_its_output_back(kernel: Notebook) -> None:
-    cell = kernel.send("import sys\n!{sys.executable} -c \"import time; print('early'); time.sleep(3)\"")
+    cell = kernel.send('import sys\n!"{sys.executable}" -c "import time; print(\'early\'); time.sleep(3)"')
     kernel.wait_for_text(cell, "early", patience=2.5)
     kernel.wait(cell)
 
