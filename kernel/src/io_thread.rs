@@ -60,8 +60,8 @@ struct Sockets {
 }
 
 /// Read the connection file, bind the sockets, capture fd 1 and 2 and start the io thread. The
-/// calling thread becomes the main thread.
-pub fn start(connection_file: &Path) -> Result<Arc<Kernel>, StartError> {
+/// calling thread becomes the main thread. `python` is the interpreter's version.
+pub fn start(connection_file: &Path, python: &str) -> Result<Arc<Kernel>, StartError> {
     let connection = Connection::read(connection_file)?;
     let sigterm = process::install_handlers()?.duplicate()?;
     let (bound_sender, bound) = mpsc::channel();
@@ -90,7 +90,7 @@ pub fn start(connection_file: &Path) -> Result<Arc<Kernel>, StartError> {
     let gone = || io::Error::other("it ended before it had bound its sockets");
     bound.recv().map_err(|_| gone())??;
     // Only now: until here errors go to the real stderr.
-    let kernel = Arc::new(Kernel::new(connection, Capture::install()?)?);
+    let kernel = Arc::new(Kernel::new(connection, python, Capture::install()?)?);
     kernel_sender
         .send(Arc::clone(&kernel))
         .map_err(|_| gone())?;

@@ -41,7 +41,7 @@ pub struct Kernel {
     pub language: Language,
     pub(crate) capture: Capture,
     pub(crate) stopping: AtomicBool,
-    /// Why it stops, for the `restart` field and the log.
+    /// The order to stop was given.
     pub(crate) stop: Notify,
     pub(crate) leaving: Mutex<Option<Instant>>,
     pub(crate) exit_code: AtomicI32,
@@ -80,7 +80,7 @@ fn reply_to(request: &Request, metadata: Bytes, content: Bytes) -> Reply {
 
 impl Kernel {
     /// The calling thread becomes the main thread: the one that interrupts go to.
-    pub fn new(connection: Connection, capture: Capture) -> io::Result<Self> {
+    pub fn new(connection: Connection, python: &str, capture: Capture) -> io::Result<Self> {
         Ok(Self {
             connection,
             session_id: uuid::Uuid::new_v4().simple().to_string(),
@@ -88,7 +88,7 @@ impl Kernel {
             main: MainQueue::new()?,
             service: ServiceQueue::default(),
             input: Input::new()?,
-            language: Language::default(),
+            language: Language::new(python),
             capture,
             stopping: AtomicBool::new(false),
             stop: Notify::new(),

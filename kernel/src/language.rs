@@ -8,12 +8,22 @@ use serde_json::{Value, json};
 pub const PROTOCOL_VERSION: &str = "5.5";
 
 /// Name and version of the language, as far as known.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Language {
+    /// The interpreter's version, known before it runs.
+    version: String,
     known: Mutex<Option<(Value, String)>>,
 }
 
 impl Language {
+    /// Of an interpreter of this version, which is not up yet.
+    pub fn new(version: &str) -> Self {
+        Self {
+            version: version.to_owned(),
+            known: Mutex::default(),
+        }
+    }
+
     /// Python is up: its full `language_info` and banner.
     pub fn set(&self, language_info: Value, banner: String) {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some((language_info, banner));
@@ -23,9 +33,9 @@ impl Language {
     pub fn kernel_info(&self) -> Value {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let (language_info, banner) = known.clone().unwrap_or_else(|| {
-            let version = std::env::var("TPU_KERNEL_PYTHON_VERSION").unwrap_or_else(|_| "3".into());
+            let version = &self.version;
             (
-                language_info(&version),
+                language_info(version),
                 format!(
                     "PyTorch (TPU) {} | Python {version}",
                     env!("CARGO_PKG_VERSION")

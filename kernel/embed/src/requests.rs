@@ -11,7 +11,7 @@ use tpu_kernel::{Service, process};
 
 use crate::shared::kernel;
 
-/// What the request before an answer is called when there is none: see `next_service`.
+/// Type of the request that is no message: see `next_service`.
 const EXIT: &str = "exit";
 
 #[pyclass(frozen, module = "tpu_kernel._kernel")]

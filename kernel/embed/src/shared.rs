@@ -1,5 +1,6 @@
 //! The one kernel of this process.
 
+use std::ffi::CStr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -12,10 +13,17 @@ static KERNEL: OnceLock<Arc<Kernel>> = OnceLock::new();
 /// Bind the sockets and start the io thread, once in a process.
 pub fn start_kernel(connection_file: &Path) -> Result<(), StartError> {
     if KERNEL.get().is_none() {
-        let kernel = tpu_kernel::start(connection_file)?;
+        let kernel = tpu_kernel::start(connection_file, &python_version())?;
         let _ = KERNEL.set(kernel);
     }
     Ok(())
+}
+
+/// Version of the interpreter that is loaded, running or not.
+fn python_version() -> String {
+    // SAFETY: may be called before Python is initialised; a static string.
+    let text = unsafe { CStr::from_ptr(pyo3::ffi::Py_GetVersion()) }.to_string_lossy();
+    text.split_whitespace().next().unwrap_or("3").to_owned()
 }
 
 /// The kernel, once started.

@@ -1,7 +1,7 @@
 """The device as the kernel sees it around a cell: whether it is used, when it is done, what failed.
 
 Work on a TPU is queued; a failure is known only when the work ends, and TorchTPU tells it only to
-who reads the failed value. `begin` before a cell, `drain` after it and `take_errors` give each
+who reads the failed value. `before_cell` before a cell, `drain` after it and `take_errors` give each
 cell its own time and its own failures. Nothing here imports torch: a kernel that never uses the
 device pays a few microseconds a cell.
 """
@@ -73,7 +73,7 @@ def snapshot() -> dict[str, Any] | None:
     return kernel.tpu_snapshot() if kernel else None
 
 
-def begin(cell_id: str) -> None:
+def before_cell(cell_id: str) -> None:
     """A cell starts: device events are its own from here on."""
     kernel = _kernel()
     if kernel is None:
@@ -109,11 +109,6 @@ def drain() -> None:
         raise KeyboardInterrupt("while waiting for the device; what was queued goes on there") from None
 
 
-def before_cell(cell_id: str) -> None:
-    """As `begin`; the name the kernel calls."""
-    begin(cell_id)
-
-
 def after_cell(told: BaseException | None = None) -> None:
     """The end of a cell: `drain`, then raise the first failure that nobody was told.
 
@@ -129,7 +124,7 @@ def after_cell(told: BaseException | None = None) -> None:
 
 
 def take_errors(told: BaseException | None = None) -> list[DeviceError]:
-    """Failures since `begin` that nobody was told, each once.
+    """Failures since `before_cell` that nobody was told, each once.
 
     `told` is the exception the cell raised, if any: what its text contains is not said again.
     """
