@@ -35,7 +35,7 @@ help:
 	  'make lab     JupyterLab on the first lesson' \
 	  'make demo    the first lesson in this terminal' \
 	  'make test    format, lints, Rust, Python and browser tests' \
-	  'make bench   compare with ipykernel' \
+	  'make bench   compare with ipykernel, xeus-python and ipymini' \
 	  'make fuzz    20,000 broken connections' \
 	  'make lint    format and lints only' \
 	  'make wheel   the wheel alone, in dist/' \
@@ -123,7 +123,7 @@ bench: setup
 	@tests/bench/run $(BENCH_ARGS)
 
 lock: $(VENV)/pyvenv.cfg
-	@for set in dev bench; do \
+	@for set in dev bench bench-xeus-python bench-ipymini; do \
 	  "$(UV)" pip compile -q --upgrade --python $(BIN)/python --python-version 3.11 --python-platform x86_64-manylinux_2_34 \
 	    --no-header --annotation-style line --no-emit-index-url --no-emit-find-links \
 	    requirements/$$set.in -o requirements/$$set.txt; \
