@@ -1,4 +1,5 @@
-//! Which plug-in to wrap: the one asked for, libtpu where a chip is, else an XLA CPU plug-in.
+//! Which plug-in to wrap: the one asked for, libtpu where a chip is, else an XLA CPU plug-in; and
+//! which chip that one plays.
 
 use std::env;
 use std::ffi::OsString;
@@ -7,12 +8,18 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::session::Generation;
+
 /// Path of the plug-in to wrap, whatever the machine has.
 const PLUGIN_VARIABLE: &str = "TPU_KERNEL_PJRT_PLUGIN";
 /// Path of libtpu, set by the bootstrap from the Python environment.
 const LIBTPU_VARIABLE: &str = "TPU_KERNEL_LIBTPU";
 /// Path of the CPU plug-in, set by the bootstrap from the Python environment.
 const CPU_VARIABLE: &str = "TPU_KERNEL_CPU_PLUGIN";
+/// Generation to emulate, whether there is a chip or not.
+const EMULATE_VARIABLE: &str = "TPU_KERNEL_EMULATE";
+/// HBM of the emulated chip, as `8GiB`.
+const HBM_VARIABLE: &str = "TPU_KERNEL_HBM";
 /// Folder taken for `/` when looking for chips.
 const ROOT_VARIABLE: &str = "TPU_KERNEL_ROOT";
 
@@ -34,6 +41,10 @@ pub enum ChoiceError {
         "this machine has no TPU, and no XLA CPU plug-in to emulate one: pip install {CPU_PACKAGE}"
     )]
     NoPlugin,
+    #[error("`{EMULATE_VARIABLE}` is `{0}`: set it to v4, v5e, v5p, v6e or 7x, or unset it")]
+    NoSuchGeneration(String),
+    #[error("`{HBM_VARIABLE}` is `{0}`: set it to a size such as 8GiB, or unset it")]
+    NoSize(String),
 }
 
 /// Package that brings the default CPU plug-in.
@@ -47,30 +58,49 @@ pub struct Description {
     /// Plug-in that would be wrapped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plugin: Option<PathBuf>,
+    /// Name in `PyTorch` of the chip that is emulated; none where a real one is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub emulates: Option<&'static str>,
     /// What is missing, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+}
+
+/// What is wrapped, and what it is taken for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    pub plugin: PathBuf,
+    /// The chip the plug-in plays where it is not libtpu.
+    pub generation: &'static Generation,
+    /// HBM asked for, in bytes.
+    pub hbm_bytes: Option<u64>,
 }
 
 /// What the choice would be, as the environment is now.
 pub fn describe() -> Description {
     let chip = has_chip(&root());
     match choose() {
-        Ok(plugin) => Description {
-            chip,
-            plugin: Some(plugin),
-            problem: None,
-        },
+        Ok(choice) => {
+            let real =
+                chip && env::var_os(LIBTPU_VARIABLE).is_some_and(|path| path == choice.plugin);
+            Description {
+                chip,
+                emulates: (!real).then_some(choice.generation.device_name),
+                plugin: Some(choice.plugin),
+                problem: None,
+            }
+        }
         Err(error) => Description {
             chip,
             plugin: None,
+            emulates: None,
             problem: Some(error.to_string()),
         },
     }
 }
 
 /// The plug-in to wrap, by the process's environment.
-pub fn choose() -> Result<PathBuf, ChoiceError> {
+pub fn choose() -> Result<Choice, ChoiceError> {
     choose_from(&root(), |name| {
         env::var_os(name).filter(|value| !value.is_empty())
     })
@@ -83,24 +113,59 @@ fn root() -> PathBuf {
 fn choose_from(
     root: &Path,
     variable: impl Fn(&str) -> Option<OsString>,
-) -> Result<PathBuf, ChoiceError> {
-    if let Some(path) = variable(PLUGIN_VARIABLE).map(PathBuf::from) {
-        return if path.is_file() {
-            Ok(path)
-        } else {
-            Err(ChoiceError::NoSuchPlugin(path))
-        };
-    }
+) -> Result<Choice, ChoiceError> {
+    let text = |name| variable(name).map(|value| value.to_string_lossy().into_owned());
+    let asked = text(EMULATE_VARIABLE)
+        .map(|name| Generation::find(&name).ok_or(ChoiceError::NoSuchGeneration(name)))
+        .transpose()?;
+    let hbm_bytes = text(HBM_VARIABLE)
+        .map(|size| parse_size(&size).ok_or(ChoiceError::NoSize(size)))
+        .transpose()?;
     let file = |name| {
         variable(name)
             .map(PathBuf::from)
             .filter(|path| path.is_file())
     };
-    if has_chip(root) {
-        file(LIBTPU_VARIABLE).ok_or(ChoiceError::NoLibtpu)
+    let plugin = if let Some(path) = variable(PLUGIN_VARIABLE).map(PathBuf::from) {
+        if !path.is_file() {
+            return Err(ChoiceError::NoSuchPlugin(path));
+        }
+        path
+    } else if asked.is_none() && has_chip(root) {
+        file(LIBTPU_VARIABLE).ok_or(ChoiceError::NoLibtpu)?
     } else {
-        file(CPU_VARIABLE).ok_or(ChoiceError::NoPlugin)
-    }
+        file(CPU_VARIABLE).ok_or(ChoiceError::NoPlugin)?
+    };
+    Ok(Choice {
+        plugin,
+        generation: asked.unwrap_or(Generation::DEFAULT),
+        hbm_bytes,
+    })
+}
+
+/// Bytes of a size people write: `8GiB`, `512 MB`, `1.5g`, `1073741824`. K, M, G and T count in
+/// 1,024, as memory does. `None` for what is none, zero included.
+pub fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
+    let number: f64 = text[..end].parse().ok()?;
+    let unit = text[end..].trim().to_ascii_lowercase();
+    let unit = unit
+        .strip_suffix("ib")
+        .or_else(|| unit.strip_suffix('b'))
+        .unwrap_or(&unit);
+    let factor = match unit {
+        "" => 1_u64,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        "t" => 1 << 40,
+        _ => return None,
+    };
+    let bytes = number * factor as f64;
+    (bytes >= 1.0 && bytes < 2_f64.powi(63)).then_some(bytes as u64)
 }
 
 /// Whether a TPU is in the machine and a device file leads to it.
@@ -256,10 +321,11 @@ mod tests {
             CPU_VARIABLE => Some(cpu.clone().into_os_string()),
             _ => None,
         };
-        assert_eq!(choose_from(&machine.0, environment), Ok(cpu.clone()));
+        let plugin = || choose_from(&machine.0, environment).map(|choice| choice.plugin);
+        assert_eq!(plugin(), Ok(cpu.clone()));
         machine.pci("0000:00:05.0", "0x1ae0", "0x006f", "0x120000");
         machine.file("dev/vfio/7", "");
-        assert_eq!(choose_from(&machine.0, environment), Ok(libtpu.clone()));
+        assert_eq!(plugin(), Ok(libtpu.clone()));
         assert_eq!(
             choose_from(&machine.0, |_| None),
             Err(ChoiceError::NoLibtpu)
@@ -271,7 +337,10 @@ mod tests {
         let machine = Machine::new("asked");
         let asked = machine.file("mine.so", "");
         let given = |name: &str| (name == PLUGIN_VARIABLE).then(|| asked.clone().into_os_string());
-        assert_eq!(choose_from(&machine.0, given), Ok(asked.clone()));
+        assert_eq!(
+            choose_from(&machine.0, given).map(|choice| choice.plugin),
+            Ok(asked.clone())
+        );
         let missing = machine.0.join("gone.so");
         let wrong =
             |name: &str| (name == PLUGIN_VARIABLE).then(|| missing.clone().into_os_string());
@@ -289,6 +358,62 @@ mod tests {
             error.to_string(),
             "this machine has no TPU, and no XLA CPU plug-in to emulate one: pip install fastatomstruct-xla-cpu"
         );
+    }
+
+    #[test]
+    fn a_generation_asked_for_is_emulated_even_where_a_chip_is() {
+        let machine = Machine::new("emulate");
+        let cpu = machine.file("cpu.so", "");
+        let libtpu = machine.file("libtpu.so", "");
+        machine.pci("0000:00:05.0", "0x1ae0", "0x006f", "0x120000");
+        machine.file("dev/vfio/7", "");
+        let environment = |emulate: &'static str, hbm: &'static str| {
+            let (cpu, libtpu) = (cpu.clone(), libtpu.clone());
+            move |name: &str| match name {
+                LIBTPU_VARIABLE => Some(libtpu.clone().into_os_string()),
+                CPU_VARIABLE => Some(cpu.clone().into_os_string()),
+                EMULATE_VARIABLE => Some(emulate.into()),
+                HBM_VARIABLE => Some(hbm.into()),
+                _ => None,
+            }
+        };
+        let choice = choose_from(&machine.0, environment("v6e", "8GiB")).unwrap();
+        assert_eq!(choice.plugin, cpu);
+        assert_eq!(choice.generation.kind, "TPU v6 lite");
+        assert_eq!(choice.hbm_bytes, Some(8 << 30));
+        let wrong = choose_from(&machine.0, environment("v9", "8GiB")).unwrap_err();
+        assert_eq!(
+            wrong.to_string(),
+            "`TPU_KERNEL_EMULATE` is `v9`: set it to v4, v5e, v5p, v6e or 7x, or unset it"
+        );
+        let wrong = choose_from(&machine.0, environment("v4", "lots")).unwrap_err();
+        assert_eq!(
+            wrong.to_string(),
+            "`TPU_KERNEL_HBM` is `lots`: set it to a size such as 8GiB, or unset it"
+        );
+    }
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        let cases = [
+            ("8GiB", Some(8 << 30)),
+            ("512 MB", Some(512 << 20)),
+            ("1.5g", Some(3 << 29)),
+            ("64k", Some(64 << 10)),
+            ("1073741824", Some(1 << 30)),
+            ("100B", Some(100)),
+            ("0", None),
+            ("0.5", None),
+            ("-1", None),
+            ("", None),
+            ("GiB", None),
+            ("8 apples", None),
+            ("1e400", None),
+            ("99999999999T", None),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(parse_size(text), bytes, "{text}");
+        }
     }
 
     #[test]

@@ -22,5 +22,6 @@ mod program;
 mod session;
 
 pub use api::Snapshot;
+pub use choice::parse_size;
 pub use client::{AttachError, Session};
 pub use session::{Event, EventKind, Identity};

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub use activity::Activity;
 pub use cells::{CellId, Cells};
 pub use clock::now_ns;
-pub use identity::{Identity, V5E};
+pub use identity::{Generation, Identity};
 pub use journal::{Event, EventKind, Journal, Record};
 pub use pending::{Pending, Ticket};
 pub use residency::{Residency, Shortage};

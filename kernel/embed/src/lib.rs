@@ -27,6 +27,7 @@ mod _kernel {
     use crate::shared::{connection_file, session_id, start};
     #[pymodule_export]
     use crate::tpu::{
-        tpu_attach, tpu_drain, tpu_events, tpu_identity, tpu_set_cell, tpu_set_limit, tpu_snapshot,
+        tpu_attach, tpu_drain, tpu_events, tpu_identity, tpu_parse_size, tpu_set_cell,
+        tpu_set_limit, tpu_snapshot,
     };
 }

@@ -62,6 +62,11 @@ pub fn tpu_set_limit(bytes: u64) -> PyResult<()> {
 }
 
 #[pyfunction]
+pub fn tpu_parse_size(text: &str) -> Option<u64> {
+    tpu_core::parse_size(text)
+}
+
+#[pyfunction]
 pub fn tpu_set_cell(cell_id: &str) -> PyResult<()> {
     session()?.set_cell(cell_id);
     Ok(())

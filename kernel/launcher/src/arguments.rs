@@ -14,9 +14,10 @@ tpu-kernel: the Jupyter kernel PyTorch (TPU)
       Run a kernel for the connection file that a Jupyter front end wrote. Settings of
       IPython are passed on, such as --InteractiveShellApp.exec_lines='import torch'.
   tpu-kernel install [--user | --sys-prefix | --prefix FOLDER] [--name NAME]
-                     [--display-name TEXT] [--python PYTHON]
+                     [--display-name TEXT] [--python PYTHON] [--env NAME=VALUE ...]
       Write a kernelspec, so that a Jupyter installed elsewhere offers this kernel.
       Without a place: --user. Installing over an earlier kernelspec replaces it.
+      --env sets a variable for its kernels, such as TPU_KERNEL_EMULATE=v6e.
   tpu-kernel --version
   tpu-kernel --help
 
@@ -49,6 +50,8 @@ pub struct InstallOptions {
     /// `None` keeps the display name of the kernelspec.
     pub display_name: Option<String>,
     pub python: Option<PathBuf>,
+    /// Variables of the kernel's environment, as name and value.
+    pub env: Vec<(String, String)>,
 }
 
 /// Where a kernelspec goes.
@@ -108,6 +111,7 @@ fn parse_install(parser: &mut Parser) -> Result<Command, Error> {
         name: DEFAULT_NAME.to_owned(),
         display_name: None,
         python: None,
+        env: Vec::new(),
     };
     let mut placed = false;
     while let Some(argument) = parser.next()? {
@@ -128,6 +132,10 @@ fn parse_install(parser: &mut Parser) -> Result<Command, Error> {
                 options.python = Some(PathBuf::from(parser.value()?));
                 continue;
             }
+            Arg::Long("env") => {
+                options.env.push(variable(parser.value()?)?);
+                continue;
+            }
             Arg::Long("help") | Arg::Short('h') => return Ok(Command::Help),
             other => return Err(other.unexpected().into()),
         };
@@ -138,6 +146,14 @@ fn parse_install(parser: &mut Parser) -> Result<Command, Error> {
         options.place = place;
     }
     Ok(Command::Install(options))
+}
+
+fn variable(word: OsString) -> Result<(String, String), Error> {
+    let text = word.string()?;
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(usage(format!("`--env {text}` is not NAME=VALUE"))),
+    }
 }
 
 /// Jupyter refuses other names when it lists kernels, without a word to the person.
@@ -211,6 +227,7 @@ mod tests {
             name: "pytorch-tpu".into(),
             display_name: None,
             python: None,
+            env: Vec::new(),
         };
         assert_eq!(words("install").unwrap(), Command::Install(expected));
     }
@@ -222,9 +239,11 @@ mod tests {
             name: "tpu-2".into(),
             display_name: Some("Two".into()),
             python: None,
+            env: vec![("TPU_KERNEL_EMULATE".into(), "v6e".into())],
         };
         assert_eq!(
-            words("install --prefix /opt/lab --name tpu-2 --display-name Two").unwrap(),
+            words("install --prefix /opt/lab --name tpu-2 --display-name Two --env TPU_KERNEL_EMULATE=v6e")
+                .unwrap(),
             Command::Install(expected)
         );
     }

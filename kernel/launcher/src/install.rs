@@ -90,6 +90,14 @@ fn kernelspec(launcher: &Path, python: &Path, options: &InstallOptions) -> Resul
     if let Some(name) = &options.display_name {
         spec.insert("display_name".to_owned(), json!(name));
     }
+    if !options.env.is_empty() {
+        let env: Map<String, Value> = options
+            .env
+            .iter()
+            .map(|(name, value)| (name.clone(), json!(value)))
+            .collect();
+        spec.insert("env".to_owned(), Value::Object(env));
+    }
     Ok(Value::Object(spec))
 }
 
@@ -109,6 +117,7 @@ mod tests {
             name: "pytorch-tpu".into(),
             display_name: display_name.map(str::to_owned),
             python: None,
+            env: Vec::new(),
         }
     }
 
@@ -148,6 +157,19 @@ mod tests {
         ]);
         assert_eq!(spec["argv"], argv);
         assert_eq!(spec["display_name"], "Mine");
+    }
+
+    #[test]
+    fn variables_asked_for_are_set_for_its_kernels() {
+        let mut options = options(None);
+        options.env = vec![("TPU_KERNEL_EMULATE".into(), "v6e".into())];
+        let spec = kernelspec(
+            Path::new("/env/bin/tpu-kernel"),
+            Path::new("/env/bin/python"),
+            &options,
+        )
+        .unwrap();
+        assert_eq!(spec["env"], json!({"TPU_KERNEL_EMULATE": "v6e"}));
     }
 
     #[test]

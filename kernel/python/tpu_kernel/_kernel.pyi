@@ -154,7 +154,10 @@ def tpu_identity() -> dict[str, Any] | None:
     """Generation, HBM, coordinates, emulated or not; None while no device exists."""
 
 def tpu_set_limit(bytes: int) -> None:
-    """HBM of the emulated chip, in bytes."""
+    """HBM of the emulated chip, in bytes; 0 goes back to its own."""
+
+def tpu_parse_size(text: str) -> int | None:
+    """Bytes of a size people write, as `8GiB`; None for what is none."""
 
 def tpu_set_cell(cell_id: str) -> None:
     """Stamp following device events with this cell."""

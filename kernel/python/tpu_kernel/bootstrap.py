@@ -182,15 +182,15 @@ def _ask_core(function: str) -> bytes:
 
 @functools.cache
 def choice() -> dict[str, Any]:
-    """What tpu-core would wrap: `chip`, `plugin` or `problem`. Loads the library, no plug-in."""
+    """What tpu-core would wrap: `chip`, `plugin`, `emulates` or `problem`. Loads the library, no plug-in."""
     import json
 
     return json.loads(_ask_core("tpu_core_choice"))
 
 
 def emulated() -> bool:
-    """Whether this machine's "tpu" is an emulated one."""
-    return not choice()["chip"]
+    """Whether the "tpu" of this process is an emulated one."""
+    return "emulates" in choice() or not choice()["chip"]
 
 
 class _Finder:
@@ -236,11 +236,12 @@ def _before_torch_tpu(_module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _emulate_hardware(module: ModuleType, execute: Callable[[], None]) -> None:
-    """TorchTPU looks for chips on the PCI bus; on a machine without one it finds one v5e."""
+    """TorchTPU looks for chips on the PCI bus; where one is emulated it finds that one."""
     execute()
     if emulated():
-        name = "TPU v5e"
-        topology = module._V5E_TOPOLOGY
+        name = choice().get("emulates", "TPU v5e")
+        numbers = {known: number for number, known in module._PCI_DEVICE_ID_TO_NAME.items()}
+        topology = module._TOPOLOGY_BY_TPU_PCI_DEVICE_ID[numbers[name]]
         module.get_tpu_device_name = lambda: name
         module._scan_pci_tpus = lambda: (1, topology)
 

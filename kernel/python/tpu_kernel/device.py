@@ -73,6 +73,12 @@ def snapshot() -> dict[str, Any] | None:
     return kernel.tpu_snapshot() if kernel else None
 
 
+def identity() -> dict[str, Any] | None:
+    """Who the device is (see `tpu_core::Identity`), or None while there is no device."""
+    kernel = _kernel()
+    return kernel.tpu_identity() if kernel else None
+
+
 def before_cell(cell_id: str) -> None:
     """A cell starts: device events are its own from here on."""
     kernel = _kernel()

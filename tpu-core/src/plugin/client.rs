@@ -18,7 +18,7 @@ use crate::pjrt::{
     DeviceDefaultMemory, DeviceDescriptionKind, DeviceGetDescription, MemoryAddressableByDevices,
     Raw,
 };
-use crate::session::{Identity, SESSION, V5E};
+use crate::session::{Identity, SESSION};
 
 /// A client. Never freed: buffers and devices that callers still hold refer to it, and a process
 /// has one.
@@ -162,7 +162,7 @@ fn describe(wrapped: &Wrapped, inner: Raw) -> Result<Client, Failure> {
         platform_version: if wrapped.real {
             version.into_owned()
         } else {
-            format!("emulated {} on {version}", V5E.device_name)
+            wrapped.emulated_version(&version)
         },
         devices: pairs.devices.iter().map(|(_, ours)| *ours).collect(),
         addressable: local
@@ -230,13 +230,15 @@ fn identify(wrapped: &Wrapped, client: &Client) -> Identity {
             platform_version,
         };
     }
+    let generation = wrapped.generation;
+    let wanted = wrapped.hbm_bytes.unwrap_or(generation.hbm_bytes);
     Identity {
-        generation: V5E.name.to_owned(),
-        device_name: V5E.device_name.to_owned(),
-        kind: V5E.kind.to_owned(),
+        generation: generation.name.to_owned(),
+        device_name: generation.device_name.to_owned(),
+        kind: generation.kind.to_owned(),
         emulated: true,
-        hbm_bytes: choice::host_bytes().map_or(V5E.hbm_bytes, |host| host.min(V5E.hbm_bytes)),
-        chip_hbm_bytes: V5E.hbm_bytes,
+        hbm_bytes: choice::host_bytes().map_or(wanted, |host| host.min(wanted)),
+        chip_hbm_bytes: generation.hbm_bytes,
         plugin,
         interface,
         platform_version,

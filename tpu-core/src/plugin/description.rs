@@ -9,7 +9,7 @@ use crate::pjrt::{
     DeviceDescriptionAttributes, DeviceDescriptionDebugString, DeviceDescriptionKind,
     DeviceDescriptionToString, NamedValue, Raw, Value,
 };
-use crate::session::V5E;
+use crate::session::Generation;
 
 /// Description of a device of a client or a topology.
 pub struct DeviceDescription {
@@ -30,17 +30,17 @@ impl DeviceDescription {
     }
 }
 
-/// Attributes of the emulated chip, as libtpu gives them for one chip of the generation.
-pub fn emulated_attributes() -> &'static [NamedValue] {
+/// Attributes of a device of the emulated chip, as libtpu gives them for one chip of the generation.
+pub fn emulated_attributes(generation: &Generation) -> &'static [NamedValue] {
     static ATTRIBUTES: OnceLock<[NamedValue; 4]> = OnceLock::new();
     ATTRIBUTES.get_or_init(|| {
         [
             NamedValue::new("coords", Value::Integers(&[0, 0, 0])),
             NamedValue::new("core_on_chip", Value::Integer(0)),
-            NamedValue::new("num_cores", Value::Integer(V5E.cores)),
+            NamedValue::new("num_cores", Value::Integer(generation.cores)),
             NamedValue::new(
                 "device_memory_bytes_limit",
-                Value::Integer(V5E.hbm_bytes as i64),
+                Value::Integer(generation.hbm_bytes as i64),
             ),
         ]
     })
@@ -56,14 +56,15 @@ fn put(text: &'static str, start: &mut Raw, size: &mut usize) {
 }
 
 pub fn kind(arguments: &mut DeviceDescriptionKind) -> Answer {
-    if wrapped::get()?.real {
+    let wrapped = wrapped::get()?;
+    if wrapped.real {
         return forward::<_, DeviceDescription>(arguments, |arguments| {
             &mut arguments.device_description
         });
     }
     own::<DeviceDescription>(arguments.device_description)?;
     put(
-        V5E.kind,
+        wrapped.generation.kind,
         &mut arguments.device_kind,
         &mut arguments.device_kind_size,
     );
@@ -71,13 +72,14 @@ pub fn kind(arguments: &mut DeviceDescriptionKind) -> Answer {
 }
 
 pub fn attributes(arguments: &mut DeviceDescriptionAttributes) -> Answer {
-    if wrapped::get()?.real {
+    let wrapped = wrapped::get()?;
+    if wrapped.real {
         return forward::<_, DeviceDescription>(arguments, |arguments| {
             &mut arguments.device_description
         });
     }
     own::<DeviceDescription>(arguments.device_description)?;
-    let attributes = emulated_attributes();
+    let attributes = emulated_attributes(wrapped.generation);
     arguments.attributes = attributes.as_ptr().cast_mut().cast();
     arguments.num_attributes = attributes.len();
     Ok(())

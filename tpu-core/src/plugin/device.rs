@@ -102,7 +102,8 @@ pub fn clear_memory_stats(arguments: &mut DeviceClearMemoryStats) -> Answer {
 }
 
 pub fn attributes(arguments: &mut DeviceGetAttributes) -> Answer {
-    if wrapped::get()?.real {
+    let wrapped = wrapped::get()?;
+    if wrapped.real {
         forward::<_, Device>(arguments, |arguments| &mut arguments.device)?;
         hold(
             &mut arguments.device_attributes,
@@ -111,7 +112,7 @@ pub fn attributes(arguments: &mut DeviceGetAttributes) -> Answer {
         return Ok(());
     }
     own::<Device>(arguments.device)?;
-    let attributes = emulated_attributes();
+    let attributes = emulated_attributes(wrapped.generation);
     arguments.attributes = attributes.as_ptr().cast_mut().cast();
     arguments.num_attributes = attributes.len();
     arguments.device_attributes = std::ptr::null_mut();

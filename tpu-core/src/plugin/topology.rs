@@ -1,14 +1,16 @@
 //! Topologies: what devices there are, without a client.
 
+use std::sync::OnceLock;
+
 use super::description::DeviceDescription;
 use super::failure::{Answer, Failure};
 use super::handle::{Handle, forward, give, hold, own, take};
-use super::wrapped;
+use super::wrapped::{self, text};
 use crate::pjrt::{
-    Arguments, Raw, TopologyDescriptionAttributes, TopologyDescriptionCreate,
+    Arguments, NamedValue, Raw, TopologyDescriptionAttributes, TopologyDescriptionCreate,
     TopologyDescriptionDeserialize, TopologyDescriptionDestroy,
     TopologyDescriptionGetDeviceDescriptions, TopologyDescriptionPlatformName,
-    TopologyDescriptionPlatformVersion, TopologyDescriptionSerialize,
+    TopologyDescriptionPlatformVersion, TopologyDescriptionSerialize, Value,
 };
 
 /// A topology and our descriptions of its devices.
@@ -85,7 +87,16 @@ pub fn platform_name(arguments: &mut TopologyDescriptionPlatformName) -> Answer 
 }
 
 pub fn platform_version(arguments: &mut TopologyDescriptionPlatformVersion) -> Answer {
-    forward::<_, Topology>(arguments, |arguments| &mut arguments.topology)
+    static VERSION: OnceLock<String> = OnceLock::new();
+    let wrapped = wrapped::get()?;
+    forward::<_, Topology>(arguments, |arguments| &mut arguments.topology)?;
+    if !wrapped.real {
+        let of_plugin = text(arguments.platform_version, arguments.platform_version_size);
+        let version = VERSION.get_or_init(|| wrapped.emulated_version(&of_plugin));
+        arguments.platform_version = version.as_ptr().cast_mut().cast();
+        arguments.platform_version_size = version.len();
+    }
+    Ok(())
 }
 
 pub fn descriptions(arguments: &mut TopologyDescriptionGetDeviceDescriptions) -> Answer {
@@ -105,5 +116,21 @@ pub fn serialize(arguments: &mut TopologyDescriptionSerialize) -> Answer {
 }
 
 pub fn attributes(arguments: &mut TopologyDescriptionAttributes) -> Answer {
-    forward::<_, Topology>(arguments, |arguments| &mut arguments.topology)
+    static ATTRIBUTES: OnceLock<[NamedValue; 3]> = OnceLock::new();
+    let wrapped = wrapped::get()?;
+    if wrapped.real {
+        return forward::<_, Topology>(arguments, |arguments| &mut arguments.topology);
+    }
+    own::<Topology>(arguments.topology)?;
+    let attributes = ATTRIBUTES.get_or_init(|| {
+        let limit = Value::Integer(wrapped.generation.hbm_bytes as i64);
+        [
+            NamedValue::new("device_memory_bytes_limit", limit),
+            NamedValue::new("twist", Value::Integer(0)),
+            NamedValue::new("wrap", Value::Integers(&[0, 0, 0])),
+        ]
+    });
+    arguments.attributes = attributes.as_ptr().cast_mut().cast();
+    arguments.num_attributes = attributes.len();
+    Ok(())
 }

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use super::failure::{Answer, Failure};
-use crate::choice;
+use crate::choice::{self, Choice};
 use crate::pjrt::{
     Api, Arguments, Code, ErrorDestroy, ErrorGetCode, ErrorMessage, ExtensionBase, Function,
     LAYOUTS_EXTENSION, LayoutsExtension, PluginInitialize, Raw, SLOT_COUNT, SLOT_NAMES,
     TABLE_OFFSET,
 };
 use crate::program;
+use crate::session::Generation;
 
 /// A loaded plug-in.
 pub struct Wrapped {
@@ -23,6 +24,10 @@ pub struct Wrapped {
     layout_functions: usize,
     /// It is libtpu: nothing is emulated.
     pub real: bool,
+    /// The chip it plays where it is not.
+    pub generation: &'static Generation,
+    /// HBM of that chip, where somebody asked for another size than its own.
+    pub hbm_bytes: Option<u64>,
     pub path: PathBuf,
     /// Stands for this plug-in on this kind of CPU: whose compiled programs can be loaded again.
     pub maker: u64,
@@ -36,19 +41,18 @@ pub fn get() -> Result<&'static Wrapped, Failure> {
 }
 
 fn load() -> Result<Wrapped, Failure> {
-    let path =
+    let choice =
         choice::choose().map_err(|error| Failure::new(Code::NOT_FOUND, error.to_string()))?;
-    let wrapped = open(&path).map_err(|reason| {
-        Failure::new(
-            Code::NOT_FOUND,
-            format!("cannot load `{}`: {reason}", path.display()),
-        )
+    let path = choice.plugin.display().to_string();
+    let wrapped = open(choice).map_err(|reason| {
+        Failure::new(Code::NOT_FOUND, format!("cannot load `{path}`: {reason}"))
     })?;
     wrapped.call(&mut PluginInitialize::new())?;
     Ok(wrapped)
 }
 
-fn open(path: &Path) -> Result<Wrapped, String> {
+fn open(choice: Choice) -> Result<Wrapped, String> {
+    let path = choice.plugin.as_path();
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
     // SAFETY: a valid path; initialisers of the library run, as for every library.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
@@ -93,8 +97,10 @@ fn open(path: &Path) -> Result<Wrapped, String> {
                 / size_of::<Function>()
         }),
         real: symbol(library, c"GetLibtpuSdkApi").is_some(),
-        path: path.to_owned(),
         maker: maker(path),
+        generation: choice.generation,
+        hbm_bytes: choice.hbm_bytes,
+        path: choice.plugin,
     })
 }
 
@@ -130,6 +136,11 @@ fn find_layouts(api: &Api) -> Option<&'static LayoutsExtension> {
 }
 
 impl Wrapped {
+    /// Platform version of the emulated chip, with the plug-in's own in it.
+    pub fn emulated_version(&self, of_plugin: &str) -> String {
+        format!("emulated {} on {of_plugin}", self.generation.device_name)
+    }
+
     /// Version of the interface it was built with.
     pub fn interface(&self) -> (i32, i32) {
         (self.api.version.major, self.api.version.minor)

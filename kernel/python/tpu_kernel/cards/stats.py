@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 class StatsCard:
     """What the session did since it started."""
 
-    def __init__(self, device: str, counters: Counters, mode: str) -> None:
+    def __init__(self, device: str, counters: Counters, mode: str, limit: str = "") -> None:
         self.device = device
         self.counters = counters
         self.mode = mode
+        #: Where the limit comes from, when it is not the chip's own.
+        self.limit = limit.strip(" ()")
 
     def html(self) -> str:
         kind = "emulated" if self.counters.emulated else "chip"
@@ -30,6 +32,7 @@ class StatsCard:
             blocks.bars(rows),
             blocks.tiles(self._numbers()),
             blocks.paragraph(self.mode, muted=True),
+            blocks.paragraph(f"HBM limit: {self.limit}", muted=True) if self.limit else "",
         )
 
     def text(self) -> str:
@@ -38,7 +41,8 @@ class StatsCard:
         rows += [
             (name, f"{value} ({detail})" if detail else value) for name, value, detail in self._numbers()
         ]
-        return "\n".join([f"{self.device}{kind}", *blocks.columns([*rows, ("mode", self.mode)])])
+        rows += [("mode", self.mode), *([("HBM limit", self.limit)] if self.limit else [])]
+        return "\n".join([f"{self.device}{kind}", *blocks.columns(rows)])
 
     def _of_limit(self) -> str:
         live, limit = self.counters.live_bytes, self.counters.limit_bytes

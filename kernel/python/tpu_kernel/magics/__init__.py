@@ -3,6 +3,7 @@
 compile   %%tpu_compile
 eager     %%tpu_eager
 mode      %tpu_mode
+limit     %tpu_limit
 stats     %tpu_stats
 options   their options, read the same way everywhere
 measure   the only place that asks tpu-core for numbers
@@ -18,6 +19,7 @@ _MAGICS = (
     ("tpu_compile", "compile:CompileMagics", "cell"),
     ("tpu_eager", "eager:EagerMagics", "cell"),
     ("tpu_mode", "mode:ModeMagics", "line"),
+    ("tpu_limit", "limit:LimitMagics", "line"),
     ("tpu_stats", "stats:StatsMagics", "line"),
 )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from IPython.core.magic import Magics, line_magic, magics_class
 
+from .. import device
 from ..cards import show
 from ..cards.stats import StatsCard
-from . import measure, options
+from . import limit, measure, options
 from .mode import describe
 
 _MAGIC = "%tpu_stats"
@@ -33,4 +34,6 @@ class StatsMagics(Magics):
         if now is None:
             print('No device is in use yet: make a tensor on it first, e.g. torch.ones(3, device="tpu").')
             return
-        show(StatsCard(measure.device_name(), now, describe(self.shell)))
+        identity = device.identity()
+        why = limit.why(identity, now.limit_bytes) if identity else ""
+        show(StatsCard(measure.device_name(), now, describe(self.shell), why))
