@@ -1,64 +1,78 @@
-//! File descriptors 1 and 2: what C code, subprocesses and forked children write. Owns the two
-//! pipes and the originals; any thread may drain them, so that a cell's output is complete and in
-//! order before its reply.
+//! File descriptors 1 and 2: what C code, subprocesses and forked children write. Owns the pipes
+//! behind them and the originals; any thread may drain them, so that a cell's output is complete
+//! and in order before its reply.
+//!
+//! A child keeps the pipes it inherited. So a cell that begins when an earlier one may have left a
+//! child gets new pipes, and what still comes through the old ones belongs to the earlier cell.
+
+mod children;
+mod pair;
+mod watch;
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::mpsc;
 
 use crate::outbox::StreamName;
-use crate::utf8::Utf8Tail;
+use crate::parent::Parent;
+pub use pair::{Owner, Pair};
+pub use watch::watch;
 
-/// How much one drain takes from each pipe at most; a flooding child must not hold a thread.
-const DRAIN_BYTES: usize = 4 << 20;
-/// One read.
-const READ_BYTES: usize = 64 << 10;
-/// Asked of the system for each pipe; less is fine.
-const PIPE_BYTES: libc::c_int = 1 << 20;
+use children::Children;
 
-#[derive(Debug)]
-struct Pipe {
-    reader: File,
-    tail: Utf8Tail,
-}
+/// Pairs of pipes that children of earlier cells hold open. When there are this many, new cells
+/// share pipes with the cell before.
+const RETIRED_PAIRS: usize = 64;
 
-/// The captured pair.
+/// The pipes and what stood in their place.
 #[derive(Debug)]
 pub struct Capture {
-    pipes: Mutex<[Pipe; 2]>,
-    readers: [RawFd; 2],
+    /// Behind fd 1 and 2 now.
+    current: Mutex<Arc<Pair>>,
+    /// Held open by children of earlier cells.
+    retired: Mutex<Vec<Arc<Pair>>>,
     originals: [OwnedFd; 2],
+    children: Mutex<Children>,
+    /// Pairs the io thread is to watch.
+    made: mpsc::UnboundedSender<Arc<Pair>>,
+    unwatched: Mutex<Option<mpsc::UnboundedReceiver<Arc<Pair>>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Capture {
     /// Put pipes in the place of fd 1 and 2 of this process.
     pub fn install() -> io::Result<Self> {
-        let (stdout, saved_out) = redirect(1)?;
-        let (stderr, saved_err) = redirect(2)?;
-        let readers = [stdout.as_raw_fd(), stderr.as_raw_fd()];
+        let originals = [duplicate(1)?, duplicate(2)?];
+        let (pair, writers) = Pair::new(Owner::Running)?;
+        for (fd, writer) in (1..).zip(&writers) {
+            put(writer, fd)?;
+        }
+        let (made, unwatched) = mpsc::unbounded_channel();
+        let _ = made.send(Arc::clone(&pair));
         Ok(Self {
-            pipes: Mutex::new([stdout, stderr].map(|reader| Pipe {
-                reader,
-                tail: Utf8Tail::default(),
-            })),
-            readers,
-            originals: [saved_out, saved_err],
+            current: Mutex::new(pair),
+            retired: Mutex::default(),
+            originals,
+            children: Mutex::default(),
+            made,
+            unwatched: Mutex::new(Some(unwatched)),
         })
     }
 
-    /// Duplicates of the reading ends, to be polled. They are non-blocking.
-    pub fn readers(&self) -> io::Result<[OwnedFd; 2]> {
-        let pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok([
-            pipes[0].reader.try_clone()?.into(),
-            pipes[1].reader.try_clone()?.into(),
-        ])
+    /// Pairs to be watched, as they come. For the io thread, once.
+    pub fn to_watch(&self) -> Option<mpsc::UnboundedReceiver<Arc<Pair>>> {
+        lock(&self.unwatched).take()
     }
 
     /// What fd 1 or 2 was before: the log of the Jupyter server.
     pub fn original(&self, name: StreamName) -> &OwnedFd {
-        &self.originals[index(name)]
+        &self.originals[name.index()]
     }
 
     /// Write to the server's log. Errors there cannot be told to anyone.
@@ -68,94 +82,95 @@ impl Capture {
         }
     }
 
-    /// Hand what stands in the pipes to `sink`, which is called with the pipes locked so that no
-    /// other thread can put later bytes before earlier ones. `complete` also hands on a character
-    /// that is not whole. Returns the number of bytes read.
-    pub fn drain(&self, complete: bool, mut sink: impl FnMut(StreamName, &str)) -> usize {
-        let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut total = 0;
-        let ready = self.have_input();
-        let names = [StreamName::Stdout, StreamName::Stderr];
-        for ((pipe, name), ready) in pipes.iter_mut().zip(names).zip(ready) {
-            let mut taken = 0;
-            let mut buffer = if ready {
-                vec![0_u8; READ_BYTES]
-            } else {
-                Vec::new()
-            };
-            while ready && taken < DRAIN_BYTES {
-                match pipe.reader.read(&mut buffer) {
-                    Ok(0) => break,
-                    Ok(n) => {
-                        taken += n;
-                        pipe.tail.push(&buffer[..n], |text| sink(name, text));
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(_) => break,
-                }
-            }
-            if complete {
-                pipe.tail.finish(|text| sink(name, text));
-            }
-            total += taken;
+    /// Hand what stands in the pipes of the running cell to `sink`; see [`Pair::drain`].
+    pub fn drain(&self, complete: bool, sink: impl FnMut(StreamName, &Owner, &str)) -> usize {
+        let pair = Arc::clone(&lock(&self.current));
+        pair.drain(complete, sink)
+    }
+
+    /// As [`drain`](Self::drain), from the pipes of earlier cells too.
+    pub fn drain_all(&self, mut sink: impl FnMut(StreamName, &Owner, &str)) {
+        let retired = lock(&self.retired).clone();
+        for pair in retired {
+            pair.drain(true, &mut sink);
         }
-        total
+        self.drain(true, sink);
     }
 
-    /// Which pipes hold something? One system call, so that a `print` can afford to look.
-    fn have_input(&self) -> [bool; 2] {
-        let mut polled = self.readers.map(|fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        });
-        // SAFETY: two initialised pollfd records, no waiting.
-        unsafe { libc::poll(polled.as_mut_ptr(), 2, 0) };
-        polled.map(|one| one.revents != 0)
+    /// A cell begins, after `last`. New pipes, if a child of an earlier cell may hold the present ones.
+    pub fn begin_cell(
+        &self,
+        last: Option<&Arc<Parent>>,
+        sink: impl FnMut(StreamName, &Owner, &str),
+    ) {
+        if lock(&self.children).may_hold_pipes() && lock(&self.retired).len() < RETIRED_PAIRS {
+            // Without new pipes the cell shares those there are.
+            let _ = self.replace(last, sink);
+        }
+    }
+
+    fn replace(
+        &self,
+        last: Option<&Arc<Parent>>,
+        sink: impl FnMut(StreamName, &Owner, &str),
+    ) -> io::Result<()> {
+        let (fresh, writers) = Pair::new(Owner::Running)?;
+        let mut current = lock(&self.current);
+        let ours: Vec<_> = std::iter::once(&*current)
+            .chain(lock(&self.retired).iter())
+            .flat_map(|pair| pair.inodes)
+            .collect();
+        for (fd, writer) in (1..).zip(&writers) {
+            // The notebook may have put a file there: it stays.
+            if pair::inode(fd).is_ok_and(|inode| ours.contains(&inode)) {
+                put(writer, fd)?;
+            }
+        }
+        drop(writers);
+        let old = std::mem::replace(&mut *current, Arc::clone(&fresh));
+        if old.retire(Owner::Cell(last.cloned()), sink) {
+            lock(&self.retired).push(old);
+        }
+        drop(current);
+        let _ = self.made.send(fresh);
+        Ok(())
+    }
+
+    /// Writing ends for a child that is started for `parent` while another cell runs.
+    pub fn writers_for(&self, parent: &Arc<Parent>) -> io::Result<[OwnedFd; 2]> {
+        let known = lock(&self.retired)
+            .iter()
+            .filter(|pair| pair.is_of(parent))
+            .find_map(|pair| pair.writers());
+        if let Some(writers) = known {
+            return Ok(writers);
+        }
+        let (pair, writers) = Pair::new(Owner::Cell(Some(Arc::clone(parent))))?;
+        lock(&self.retired).push(Arc::clone(&pair));
+        let _ = self.made.send(pair);
+        Ok(writers)
+    }
+
+    /// Nobody can write to this pair any more.
+    pub fn forget(&self, ended: &Arc<Pair>) {
+        lock(&self.retired).retain(|pair| !Arc::ptr_eq(pair, ended));
     }
 }
 
-fn index(name: StreamName) -> usize {
-    match name {
-        StreamName::Stdout => 0,
-        StreamName::Stderr => 1,
-    }
+/// Make `fd` another number for `writer`.
+fn put(writer: &OwnedFd, fd: RawFd) -> io::Result<()> {
+    // SAFETY: a plain call on a descriptor we own.
+    pair::check(unsafe { libc::dup2(writer.as_raw_fd(), fd) }).map(drop)
 }
 
-/// Make `fd` the writing end of a new pipe. Returns the reading end and what `fd` was.
-fn redirect(fd: RawFd) -> io::Result<(File, OwnedFd)> {
+/// What `fd` is now, under another number.
+fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: fcntl on a number; the result is checked.
     let saved = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
-    let saved = if saved >= 0 {
+    if saved >= 0 {
         // SAFETY: a descriptor that was made just now and belongs to no one else.
-        unsafe { OwnedFd::from_raw_fd(saved) }
-    } else {
-        // It was closed: its log goes nowhere.
-        File::options().write(true).open("/dev/null")?.into()
-    };
-    let mut ends = [0; 2];
-    // SAFETY: `ends` has room for two descriptors.
-    check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
-    // SAFETY: both were made just now and belong to no one else.
-    let (reader, writer) =
-        unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
-    // SAFETY: plain calls on descriptors we own. A pipe that cannot grow still works.
-    unsafe {
-        libc::fcntl(reader.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES);
-        check(libc::fcntl(
-            reader.as_raw_fd(),
-            libc::F_SETFL,
-            libc::O_NONBLOCK,
-        ))?;
-        check(libc::dup2(writer.as_raw_fd(), fd))?;
+        return Ok(unsafe { OwnedFd::from_raw_fd(saved) });
     }
-    Ok((File::from(reader), saved))
-}
-
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    // It was closed: its log goes nowhere.
+    Ok(File::options().write(true).open("/dev/null")?.into())
 }

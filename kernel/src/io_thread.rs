@@ -2,7 +2,7 @@
 //! and no signal is delivered to it.
 //!
 //! Tasks on it: `shell`, `control`, `stdin` (receive), `publish` (send), `welcome` (JEP 65),
-//! `capture` (one for each pipe), `parent`, `sigterm`, `lifecycle`; the heartbeat is the echo's own.
+//! `captures` (one task for each pipe), `late`, `parent`, `sigterm`, `lifecycle`; the heartbeat is the echo's own.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,11 +16,12 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime;
 use tokio::time::Instant;
 
-use crate::capture::Capture;
+use crate::capture::{self, Capture};
 use crate::connection::{Connection, ConnectionError};
 use crate::kernel::Kernel;
+use crate::late;
 use crate::lifecycle;
-use crate::outbox::{Entry, Publication, Reply, StreamName};
+use crate::outbox::{Entry, Outbox, Publication, Reply, StreamName};
 use crate::parent::{Channel, Parent};
 use crate::process;
 use crate::session;
@@ -29,8 +30,6 @@ use crate::zmtp::{Echo, Incoming, Publisher, PublisherSender, Router, RouterSend
 
 /// A print loop makes one message in this time; the first line of a pause goes out at once.
 const GATHER: Duration = Duration::from_millis(5);
-/// How long a full outbox keeps the captured pipes unread before it is looked at again.
-const CAPTURE_PAUSE: Duration = Duration::from_millis(2);
 
 /// Why a kernel does not start.
 #[derive(Debug, thiserror::Error)]
@@ -182,9 +181,8 @@ async fn serve(kernel: Arc<Kernel>, sockets: Sockets, sigterm: OwnedFd) {
         });
     }
     tokio::spawn(publish(Arc::clone(&kernel), Arc::clone(&outlet)));
-    for reader in kernel.capture.readers().into_iter().flatten() {
-        tokio::spawn(capture(Arc::clone(&kernel), reader));
-    }
+    tokio::spawn(capture::watch(Arc::clone(&kernel)));
+    tokio::spawn(late::report(Arc::clone(&kernel)));
     tokio::spawn(stop_on(Arc::clone(&kernel), sigterm));
     match process::watch_parent() {
         Ok(Some(parent)) => drop(tokio::spawn(stop_on(Arc::clone(&kernel), parent))),
@@ -202,7 +200,9 @@ async fn serve(kernel: Arc<Kernel>, sockets: Sockets, sigterm: OwnedFd) {
         .await;
 
     lifecycle::run(Arc::clone(&kernel)).await;
-    kernel.drain_capture(true);
+    kernel.capture.drain_all(|name, owner, text| {
+        kernel.write_captured(name, owner, text);
+    });
     let deadline = Instant::now() + lifecycle::LAST_FLUSH;
     while !kernel.outbox.is_empty() && Instant::now() < deadline {
         kernel.outbox.hurry();
@@ -228,29 +228,12 @@ async fn publish(kernel: Arc<Kernel>, outlet: Arc<Outlet>) {
         let mut streams = false;
         for entry in batch {
             streams |= matches!(entry, Entry::Stream { .. });
-            outlet.send(entry).await;
+            outlet.send(&kernel.outbox, entry).await;
         }
         kernel.outbox.sent();
         if streams {
             kernel.outbox.gather(GATHER).await;
         }
-    }
-}
-
-/// Move what a captured pipe holds to the outbox, as long as there is room.
-async fn capture(kernel: Arc<Kernel>, reader: OwnedFd) {
-    // SAFETY: the descriptor is owned and open until the watcher is dropped.
-    let Ok(pipe) = (unsafe { AsyncFd::register(reader) }) else {
-        return;
-    };
-    while let Ok(mut ready) = pipe.readable().await {
-        while !kernel.outbox.has_space() {
-            tokio::time::sleep(CAPTURE_PAUSE).await;
-        }
-        if kernel.drain_capture(false) == 0 {
-            ready.clear_ready();
-        }
-        tokio::task::yield_now().await;
     }
 }
 
@@ -276,18 +259,43 @@ struct Outlet {
 }
 
 impl Outlet {
+    /// Send printed text, unless its cell was interrupted and no front end takes it.
+    async fn send_text(
+        &self,
+        outbox: &Outbox,
+        name: StreamName,
+        parent: Option<&Parent>,
+        text: &str,
+    ) {
+        let content = stream_content(name, text);
+        let header = parent.map_or(EMPTY_OBJECT, |p| p.header.clone());
+        let frames = self.frames("stream", &header, &EMPTY_OBJECT, &content, &[]);
+        loop {
+            if let Some(parent) = parent
+                && outbox.is_abandoned(parent)
+            {
+                parent.tally.drop_bytes(text.len());
+                return;
+            }
+            if self.iopub.publish(&frames).is_ok() {
+                return;
+            }
+            self.iopub.ready().await;
+        }
+    }
+
     /// Send one entry; waits while a front end that reads has a full queue.
-    async fn send(&self, entry: Entry) {
+    async fn send(&self, outbox: &Outbox, entry: Entry) {
         match entry {
             Entry::Stream { name, parent, text } => {
-                self.publish(Publication {
-                    msg_type: "stream".into(),
-                    parent: parent.map_or(EMPTY_OBJECT, |parent| parent.header.clone()),
-                    metadata: EMPTY_OBJECT,
-                    content: stream_content(name, &text),
-                    buffers: Vec::new(),
-                })
-                .await;
+                self.send_text(outbox, name, parent.as_deref(), &text).await;
+            }
+            Entry::Dropped(parent) => {
+                outbox.came_to_end_of(&parent);
+                if let Some(told) = parent.tally.report() {
+                    let (name, parent) = (StreamName::Stderr, Some(&*parent));
+                    self.send_text(outbox, name, parent, &told).await;
+                }
             }
             Entry::Publish(publication) => self.publish(publication).await,
             Entry::Reply(Reply {
@@ -327,13 +335,24 @@ impl Outlet {
             content,
             buffers,
         } = publication;
-        let topic = Bytes::from(format!("{}.{msg_type}", self.topic));
-        let frames = self
-            .wire
-            .encode(&[topic], &msg_type, &parent, &metadata, &content, &buffers);
+        let frames = self.frames(&msg_type, &parent, &metadata, &content, &buffers);
         while self.iopub.publish(&frames).is_err() {
             self.iopub.ready().await;
         }
+    }
+
+    /// A message on iopub.
+    fn frames(
+        &self,
+        msg_type: &str,
+        parent: &Bytes,
+        metadata: &Bytes,
+        content: &Bytes,
+        buffers: &[Bytes],
+    ) -> Vec<Bytes> {
+        let topic = Bytes::from(format!("{}.{msg_type}", self.topic));
+        self.wire
+            .encode(&[topic], msg_type, parent, metadata, content, buffers)
     }
 
     /// JEP 65: the first message of a subscription, to that subscriber alone.

@@ -2,6 +2,7 @@
 //! rule that busy and idle surround every request.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::capture::Capture;
+use crate::capture::{Capture, Owner};
 use crate::connection::Connection;
 use crate::input::Input;
 use crate::language::Language;
@@ -18,7 +19,11 @@ use crate::outbox::{Entry, Outbox, Publication, Reply, StreamName};
 use crate::parent::Parent;
 use crate::process::{self, Thread};
 use crate::request::{MainQueue, Request, Service, ServiceQueue};
+use crate::tally::{self, Cap};
 use crate::wire::EMPTY_OBJECT;
+
+/// How long an interrupted cell's output may take to reach the front end.
+const INTERRUPTED_OUTPUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 struct Running {
@@ -78,13 +83,29 @@ fn reply_to(request: &Request, metadata: Bytes, content: Bytes) -> Reply {
     }
 }
 
+/// What the environment says, else the default.
+fn output_cap(capture: &Capture) -> Cap {
+    let Some(text) = std::env::var_os(tally::VARIABLE) else {
+        return Cap::default();
+    };
+    let text = text.to_string_lossy();
+    Cap::parse(&text).unwrap_or_else(|| {
+        let name = tally::VARIABLE;
+        let fault = format!(
+            "{name}=`{text}` is not understood and not used: give a number of bytes such as `64MiB`, or `off`\n"
+        );
+        capture.log(StreamName::Stderr, &fault);
+        Cap::default()
+    })
+}
+
 impl Kernel {
     /// The calling thread becomes the main thread: the one that interrupts go to.
     pub fn new(connection: Connection, python: &str, capture: Capture) -> io::Result<Self> {
         Ok(Self {
             connection,
             session_id: uuid::Uuid::new_v4().simple().to_string(),
-            outbox: Outbox::default(),
+            outbox: Outbox::new(output_cap(&capture)),
             main: MainQueue::new()?,
             service: ServiceQueue::default(),
             input: Input::new()?,
@@ -113,6 +134,10 @@ impl Kernel {
             return None;
         }
         let request = self.main.pop()?;
+        let last = self.output_parent();
+        self.capture.begin_cell(last.as_ref(), |name, owner, text| {
+            self.write_captured(name, owner, text);
+        });
         let mut running = lock(&self.running);
         running.current = Some(Arc::clone(&request.parent));
         running.last = Some(Arc::clone(&request.parent));
@@ -171,11 +196,19 @@ impl Kernel {
             .current
             .as_ref()
             .map(|current| status("busy", current));
+        parent.tally.end();
+        let interrupted = parent.tally.was_interrupted();
+        if interrupted {
+            let from = Instant::now() + INTERRUPTED_OUTPUT;
+            self.outbox.abandon(parent, from);
+        }
+        let dropped = interrupted || parent.tally.dropped() > 0;
         // Under the lock: else a cell that ends meanwhile would be left shown as busy.
         self.outbox.push_all(
-            reply
-                .map(Entry::Reply)
+            dropped
+                .then(|| Entry::Dropped(Arc::clone(parent)))
                 .into_iter()
+                .chain(reply.map(Entry::Reply))
                 .chain([status("idle", parent)])
                 .chain(still_busy),
         );
@@ -236,6 +269,9 @@ impl Kernel {
         content: Bytes,
         buffers: Vec<Bytes>,
     ) -> bool {
+        if let ("clear_output", Some(parent)) = (msg_type, parent) {
+            parent.tally.clear();
+        }
         self.outbox.push(Entry::Publish(Publication {
             msg_type: msg_type.into(),
             parent: parent.map_or(EMPTY_OBJECT, |parent| parent.header.clone()),
@@ -269,15 +305,35 @@ impl Kernel {
         true
     }
 
-    /// Put what C code and children wrote behind what Python wrote before. Any thread.
+    /// Put what C code and children of the running cell wrote behind what Python wrote before. Any
+    /// thread.
     pub fn drain_capture(&self, complete: bool) -> usize {
-        self.capture.drain(complete, |name, text| {
-            self.write(name, None, text);
+        self.capture.drain(complete, |name, owner, text| {
+            self.write_captured(name, owner, text);
         })
     }
 
+    pub(crate) fn write_captured(&self, name: StreamName, owner: &Owner, text: &str) {
+        match owner {
+            Owner::Running => self.write(name, None, text),
+            Owner::Cell(Some(parent)) => self.write(name, Some(parent), text),
+            Owner::Cell(None) => {
+                self.capture.log(name, text);
+                true
+            }
+        };
+    }
+
+    /// Where a child started for `parent` is to write, unless that is where fd 1 and 2 lead now.
+    pub fn output_fds(&self, parent: &Arc<Parent>) -> Option<[OwnedFd; 2]> {
+        if self.output_parent().is_none_or(|now| now.is(parent)) {
+            return None;
+        }
+        self.capture.writers_for(parent).ok()
+    }
+
     /// A duplicate of what fd 1 or 2 was before it was captured.
-    pub fn original_fd(&self, name: StreamName) -> io::Result<std::os::fd::OwnedFd> {
+    pub fn original_fd(&self, name: StreamName) -> io::Result<OwnedFd> {
         self.capture.original(name).try_clone()
     }
 
@@ -298,7 +354,8 @@ impl Kernel {
 
     /// Interrupt the cell that runs, and the processes it started.
     pub fn interrupt(&self) {
-        if self.running().is_some() {
+        if let Some(running) = self.running() {
+            running.tally.interrupt();
             process::send(&process::descendants(), libc::SIGINT);
             self.main_thread.interrupt();
         }

@@ -1,13 +1,15 @@
 //! Everything that leaves the kernel, in the order it was written. Any thread puts in, the io
-//! thread takes out. Owns coalescing of streams and backpressure; knows nothing of sockets.
+//! thread takes out. Owns coalescing of streams, backpressure and the cap on what a cell prints;
+//! knows nothing of sockets.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
 
 use crate::parent::{Channel, Parent};
+use crate::tally::{Cap, Tally};
 
 /// Writers wait while more than this many bytes are unsent.
 pub const BACKPRESSURE_BYTES: usize = 8 << 20;
@@ -29,6 +31,14 @@ impl StreamName {
         match self {
             Self::Stdout => "stdout",
             Self::Stderr => "stderr",
+        }
+    }
+
+    /// Its place in a pair of the two.
+    pub fn index(self) -> usize {
+        match self {
+            Self::Stdout => 0,
+            Self::Stderr => 1,
         }
     }
 }
@@ -70,6 +80,8 @@ pub enum Entry {
         msg_id: String,
         content: Bytes,
     },
+    /// Here the person is told how much of this request's text was dropped so far, if any was.
+    Dropped(Arc<Parent>),
 }
 
 impl Entry {
@@ -82,6 +94,7 @@ impl Entry {
             }
             Self::Reply(r) => ENVELOPE + r.content.len(),
             Self::Input { content, .. } => ENVELOPE + content.len(),
+            Self::Dropped(_) => ENVELOPE,
         }
     }
 }
@@ -106,6 +119,11 @@ struct State {
     in_flight: usize,
     awaited: Awaited,
     urgent: bool,
+    /// Text of this request is dropped from then on, up to its `Dropped` entry: it was interrupted,
+    /// and no front end takes it.
+    abandoned: Option<(Arc<Parent>, Instant)>,
+    /// Requests that were answered and of whose text some was dropped since.
+    late: Vec<Arc<Parent>>,
 }
 
 /// The queue between everyone and the io thread.
@@ -114,10 +132,14 @@ pub struct Outbox {
     state: Mutex<State>,
     wake: Notify,
     space: Condvar,
+    /// Something is in `late`.
+    late: Notify,
+    cap: Cap,
 }
 
-impl Default for Outbox {
-    fn default() -> Self {
+impl Outbox {
+    /// With this cap on what one request prints.
+    pub fn new(cap: Cap) -> Self {
         Self {
             state: Mutex::new(State {
                 entries: Vec::new(),
@@ -125,52 +147,57 @@ impl Default for Outbox {
                 in_flight: 0,
                 awaited: Awaited::Nothing,
                 urgent: false,
+                abandoned: None,
+                late: Vec::new(),
             }),
             wake: Notify::new(),
             space: Condvar::new(),
+            late: Notify::new(),
+            cap,
         }
     }
-}
 
-impl Outbox {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Append text to a stream. Returns false when the caller should wait for space.
+    /// Append text to a stream. What is past the cap is counted and not kept. Returns false when the
+    /// caller should wait for space.
     pub fn write(&self, name: StreamName, parent: Option<&Arc<Parent>>, text: &str) -> bool {
         if text.is_empty() {
             return true;
         }
         let mut state = self.lock();
-        state.bytes += text.len();
-        match state.entries.last_mut() {
-            Some(Entry::Stream {
-                name: last,
-                parent: of,
-                text: so_far,
-            }) if *last == name
-                && same(of.as_ref(), parent)
-                && so_far.len() < STREAM_CHUNK_BYTES =>
-            {
-                so_far.push_str(text);
-            }
-            _ => state.entries.push(Entry::Stream {
-                name,
-                parent: parent.cloned(),
-                text: text.to_owned(),
-            }),
+        let Some(of) = parent else {
+            state.append(name, None, text);
+            return self.appended(&mut state, text);
+        };
+        let (shown, stops) = of.tally.admit(self.cap, name, text);
+        if shown > 0 {
+            state.append(name, parent, &text[..shown]);
         }
-        let room = state.bytes + state.in_flight < BACKPRESSURE_BYTES;
-        self.signal(
-            &mut state,
-            if text.ends_with('\n') {
-                Awaited::Line
-            } else {
-                Awaited::Anything
-            },
-        );
-        room
+        if stops {
+            let notice = Tally::stop_notice(self.cap);
+            state.append(StreamName::Stderr, parent, &notice);
+        }
+        if shown < text.len() && of.tally.is_over() && !state.late.iter().any(|late| late.is(of)) {
+            state.late.push(Arc::clone(of));
+            self.late.notify_one();
+        }
+        if shown == 0 && !stops {
+            return state.has_space();
+        }
+        self.appended(&mut state, text)
+    }
+
+    fn appended(&self, state: &mut State, text: &str) -> bool {
+        let weight = if text.ends_with('\n') {
+            Awaited::Line
+        } else {
+            Awaited::Anything
+        };
+        self.signal(state, weight);
+        state.has_space()
     }
 
     /// Append a message. It ends the stream message before it and is sent without delay.
@@ -188,7 +215,7 @@ impl Outbox {
         }
         state.urgent = true;
         self.signal(&mut state, Awaited::Urgent);
-        state.bytes + state.in_flight < BACKPRESSURE_BYTES
+        state.has_space()
     }
 
     /// Send what is there now, without waiting for more of a stream.
@@ -216,7 +243,7 @@ impl Outbox {
 
     /// Block this thread until there is room, at most `patience`. True when there is.
     pub fn wait_for_space(&self, patience: Duration) -> bool {
-        let full = |state: &mut State| state.bytes + state.in_flight >= BACKPRESSURE_BYTES;
+        let full = |state: &mut State| !state.has_space();
         let (mut state, _) = self
             .space
             .wait_timeout_while(self.lock(), patience, full)
@@ -226,8 +253,44 @@ impl Outbox {
 
     /// Is there room for more? For readers that must not block.
     pub fn has_space(&self) -> bool {
+        self.lock().has_space()
+    }
+
+    /// The request was interrupted and has ended: what it wrote and nobody takes is dropped from
+    /// `from` on, so that the front end learns of the end.
+    pub fn abandon(&self, parent: &Arc<Parent>, from: Instant) {
+        self.lock().abandoned = Some((Arc::clone(parent), from));
+    }
+
+    /// Is text of this request, taken from the outbox, to be dropped?
+    pub fn is_abandoned(&self, parent: &Parent) -> bool {
         let state = self.lock();
-        state.bytes + state.in_flight < BACKPRESSURE_BYTES
+        let abandoned = state.abandoned.as_ref();
+        abandoned.is_some_and(|(of, from)| of.is(parent) && *from <= Instant::now())
+    }
+
+    /// All that the request wrote before it ended was sent or dropped.
+    pub fn came_to_end_of(&self, parent: &Parent) {
+        let mut state = self.lock();
+        if matches!(&state.abandoned, Some((of, _)) if of.is(parent)) {
+            state.abandoned = None;
+        }
+    }
+
+    /// Requests that were answered and of whose text some was dropped since. Waits for the first.
+    pub async fn late(&self) -> Vec<Arc<Parent>> {
+        loop {
+            let late = self.late_now();
+            if !late.is_empty() {
+                return late;
+            }
+            self.late.notified().await;
+        }
+    }
+
+    /// As [`late`](Self::late), without waiting.
+    pub fn late_now(&self) -> Vec<Arc<Parent>> {
+        std::mem::take(&mut self.lock().late)
     }
 
     /// Is nothing left to be sent?
@@ -293,9 +356,36 @@ impl Outbox {
     }
 }
 
+impl State {
+    fn append(&mut self, name: StreamName, parent: Option<&Arc<Parent>>, text: &str) {
+        self.bytes += text.len();
+        match self.entries.last_mut() {
+            Some(Entry::Stream {
+                name: last,
+                parent: of,
+                text: so_far,
+            }) if *last == name
+                && same(of.as_ref(), parent)
+                && so_far.len() < STREAM_CHUNK_BYTES =>
+            {
+                so_far.push_str(text);
+            }
+            _ => self.entries.push(Entry::Stream {
+                name,
+                parent: parent.cloned(),
+                text: text.to_owned(),
+            }),
+        }
+    }
+
+    fn has_space(&self) -> bool {
+        self.bytes + self.in_flight < BACKPRESSURE_BYTES
+    }
+}
+
 fn same(a: Option<&Arc<Parent>>, b: Option<&Arc<Parent>>) -> bool {
     match (a, b) {
-        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        (Some(a), Some(b)) => a.is(b),
         (None, None) => true,
         _ => false,
     }
@@ -313,6 +403,7 @@ mod tests {
             cell_id: String::new(),
             identities: Vec::new(),
             allow_stdin: false,
+            tally: Tally::default(),
         })
     }
 
@@ -334,7 +425,7 @@ mod tests {
 
     #[tokio::test]
     async fn writes_of_one_stream_and_cell_become_one_message_and_order_is_kept() {
-        let (outbox, a, b) = (Outbox::default(), parent("a"), parent("b"));
+        let (outbox, a, b) = (Outbox::new(Cap::default()), parent("a"), parent("b"));
         outbox.write(StreamName::Stdout, Some(&a), "1");
         outbox.write(StreamName::Stdout, Some(&a), "2");
         outbox.write(StreamName::Stderr, Some(&a), "3");
@@ -352,7 +443,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_writer_is_told_to_wait_at_8_mib_and_released_once_it_is_sent() {
-        let outbox = Outbox::default();
+        let outbox = Outbox::new(Cap::default());
         let a = parent("a");
         assert!(outbox.write(
             StreamName::Stdout,
@@ -375,7 +466,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_message_cuts_the_pause_of_a_stream_short() {
-        let outbox = Arc::new(Outbox::default());
+        let outbox = Arc::new(Outbox::new(Cap::default()));
         let writer = Arc::clone(&outbox);
         let thread = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));

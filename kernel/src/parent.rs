@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::wire::{LossyString, Message, Part};
+use crate::tally::Tally;
+use crate::wire::{Header, LossyString, Message, Part, WireError};
 
 /// Which socket a request came in on, and its reply goes out on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,6 +36,8 @@ pub struct Parent {
     pub identities: Vec<Bytes>,
     /// `content.allow_stdin` of an `execute_request`.
     pub allow_stdin: bool,
+    /// What it has printed.
+    pub tally: Tally,
 }
 
 impl Parent {
@@ -55,6 +58,27 @@ impl Parent {
                 .unwrap_or_default(),
             identities: message.identities.clone(),
             allow_stdin,
+            tally: Tally::default(),
         })
+    }
+
+    /// A request known by its header only: output can be made to belong to it, nothing can be
+    /// asked of who sent it.
+    pub fn from_header(header: Bytes) -> Result<Arc<Self>, WireError> {
+        let header = Header::parse(header)?;
+        Ok(Arc::new(Self {
+            header: header.raw,
+            msg_id: header.msg_id,
+            msg_type: header.msg_type,
+            cell_id: String::new(),
+            identities: Vec::new(),
+            allow_stdin: false,
+            tally: Tally::of_the_past(),
+        }))
+    }
+
+    /// Do both stand for one request?
+    pub fn is(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other) || self.msg_id == other.msg_id
     }
 }

@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _kernel {
     #[pymodule_export]
-    use crate::output::{Stream, input_request, original_fd, publish, running};
+    use crate::output::{Stream, input_request, original_fd, output_fds, publish, running};
     #[pymodule_export]
     use crate::requests::{
         Parent, Request, execute_input, exit, finish, main_fd, next_main, next_service, ready,

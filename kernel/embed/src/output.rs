@@ -7,16 +7,17 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use serde_json::Value;
 use tpu_kernel::{Kernel, StreamName, Utf8Tail, process};
 
 use crate::requests::Parent;
 use crate::shared::kernel;
 
 /// A writer that paused this long may have let a child or C code write in between.
-const LOOK_AT_PIPES_AFTER: Duration = Duration::from_micros(100);
+const LOOK_AT_PIPES_AFTER: Duration = Duration::from_micros(2);
 /// How often a wait looks for a signal.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
@@ -53,7 +54,13 @@ impl Stream {
         })
     }
 
-    fn write(&self, py: Python<'_>, text: &Bound<'_, PyString>) -> PyResult<usize> {
+    fn write(&self, py: Python<'_>, text: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let Ok(text) = text.cast::<PyString>() else {
+            let name = text.get_type().name()?;
+            return Err(PyTypeError::new_err(format!(
+                "write() argument must be str, not {name}"
+            )));
+        };
         if let Ok(text) = text.to_str() {
             self.put(py, text)?;
         } else {
@@ -164,9 +171,7 @@ pub fn publish(
     buffers: Option<Vec<Bound<'_, PyAny>>>,
 ) -> PyResult<()> {
     if process::is_forked_child() {
-        return Err(PyRuntimeError::new_err(
-            "a forked process cannot display: return the value to the notebook's process and display it there",
-        ));
+        return show_as_text(py, msg_type, content);
     }
     let kernel = kernel()?;
     let parent = match parent {
@@ -186,6 +191,42 @@ pub fn publish(
         wait_for_space(py, kernel)?;
     }
     Ok(())
+}
+
+/// A forked child has only the streams: what has a text form goes there, anything else nowhere.
+fn show_as_text(py: Python<'_>, msg_type: &str, content: &[u8]) -> PyResult<()> {
+    let content: Value = serde_json::from_slice(content)
+        .map_err(|error| PyValueError::new_err(format!("the content is not JSON: {error}")))?;
+    let (fd, text) = match msg_type {
+        "error" => {
+            let lines = content["traceback"].as_array().map(Vec::as_slice);
+            let lines = lines.unwrap_or_default().iter().filter_map(Value::as_str);
+            (2, Some(lines.collect::<Vec<_>>().join("\n")))
+        }
+        "display_data" | "update_display_data" | "execute_result" => {
+            let text = content["data"]["text/plain"].as_str();
+            (1, text.map(ToOwned::to_owned))
+        }
+        _ => return Ok(()),
+    };
+    // What it printed before stands in Python's buffers.
+    let sys = py.import("sys")?;
+    sys.getattr("stdout")?.call_method0("flush")?;
+    sys.getattr("stderr")?.call_method0("flush")?;
+    text.map_or(Ok(()), |text| {
+        write_all(py, fd, format!("{text}\n").as_bytes())
+    })
+}
+
+/// Where a child that is started now is to write, when the code that starts it belongs to another
+/// cell than the one that runs: two descriptors, which the caller closes.
+#[pyfunction]
+pub fn output_fds(parent: Option<&Bound<'_, Parent>>) -> PyResult<Option<(i32, i32)>> {
+    let Some(parent) = parent.filter(|_| !process::is_forked_child()) else {
+        return Ok(None);
+    };
+    let fds = kernel()?.output_fds(&parent.get().0);
+    Ok(fds.map(|[stdout, stderr]| (stdout.into_raw_fd(), stderr.into_raw_fd())))
 }
 
 #[pyfunction]
@@ -219,7 +260,8 @@ pub fn input_request(
     parent: Option<&Bound<'_, Parent>>,
 ) -> PyResult<String> {
     let kernel = kernel()?;
-    let parent = match parent {
+    // One made from a header does not say whom to ask.
+    let parent = match parent.filter(|parent| !parent.get().0.identities.is_empty()) {
         Some(parent) => Some(Arc::clone(&parent.get().0)),
         None => kernel.running(),
     };

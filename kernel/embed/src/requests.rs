@@ -1,5 +1,6 @@
 //! Requests that Python answers, and the end of the process.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,15 @@ pub struct Parent(pub Arc<tpu_kernel::Parent>);
 
 #[pymethods]
 impl Parent {
+    #[staticmethod]
+    fn from_header(header: &[u8]) -> PyResult<Self> {
+        let known = tpu_kernel::Parent::from_header(Bytes::copy_from_slice(header))
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let now = kernel()?.output_parent();
+        let same = now.filter(|now| now.msg_id == known.msg_id);
+        Ok(Self(same.unwrap_or(known)))
+    }
+
     #[getter]
     fn header<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.header)
@@ -35,11 +45,13 @@ impl Parent {
     }
 
     fn __eq__(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        self.0.msg_id == other.0.msg_id
     }
 
-    fn __hash__(&self) -> usize {
-        Arc::as_ptr(&self.0) as usize
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.0.msg_id.hash(&mut hasher);
+        hasher.finish()
     }
 
     fn __repr__(&self) -> String {

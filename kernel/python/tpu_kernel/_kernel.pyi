@@ -12,9 +12,13 @@ class Parent:
 
     Kept in the context variable `PARENT` (module `tpu_kernel.parent`). Streams look there, then at
     the cell that runs now, then at the last one that ran; `publish` and `input_request` take it
-    as an argument.
+    as an argument. Two are equal when they stand for the same request.
     """
 
+    @staticmethod
+    def from_header(header: bytes) -> Parent:
+        """Of any request, from its header as JSON (`msg_id` and `msg_type` at least). Output can
+        be made to belong to it; nobody can be asked for input through it."""
     @property
     def header(self) -> bytes: ...
     @property
@@ -105,7 +109,11 @@ def publish(
     buffers: Sequence[Any] | None = None,
 ) -> None:
     """Publish on iopub, after all output written so far. Buffers: anything with a buffer
-    interface, copied once. Raises RuntimeError in a forked child."""
+    interface, copied once. In a forked child the text form goes to fd 1 or 2 instead."""
+
+def output_fds(parent: Parent | None) -> tuple[int, int] | None:
+    """Where a child started now for `parent` is to write, when that is not what fd 1 and 2 are
+    now (another cell runs). The caller closes both."""
 
 def running() -> Parent | None:
     """Parent of the cell that runs now on the main thread."""

@@ -6,7 +6,6 @@ import importlib.util
 import logging
 import os
 import sys
-import threading
 from typing import Any, ClassVar
 
 from IPython.core.application import BaseIPythonApplication, base_aliases, base_flags
@@ -14,9 +13,8 @@ from IPython.core.profiledir import ProfileDir
 from IPython.core.shellapp import InteractiveShellApp, shell_aliases, shell_flags
 from traitlets import Unicode
 
-from . import _kernel, comms, execute, imports, jsontext, loop, service, stdio
+from . import _kernel, comms, execute, imports, jsontext, loop, ownership, service, stdio
 from .kernel import LANGUAGE_INFO, Kernel
-from .parent import PARENT
 from .shell import NotebookShell
 
 MAGICS = "tpu_kernel.magics"
@@ -115,24 +113,6 @@ def split_connection_file(argv: list[str]) -> tuple[str, list[str]]:
     return path, rest
 
 
-def inherit_parent() -> None:
-    """A thread's output belongs to the cell that started it."""
-    start, bootstrap = threading.Thread.start, threading.Thread._bootstrap  # type: ignore[attr-defined]
-
-    def start_with_parent(self: threading.Thread) -> None:
-        self._tpu_kernel_parent = PARENT.get()  # type: ignore[attr-defined]
-        start(self)
-
-    def bootstrap_with_parent(self: threading.Thread) -> None:
-        parent = self.__dict__.pop("_tpu_kernel_parent", None)
-        if parent is not None:
-            PARENT.set(parent)
-        bootstrap(self)
-
-    threading.Thread.start = start_with_parent  # type: ignore[method-assign]
-    threading.Thread._bootstrap = bootstrap_with_parent  # type: ignore[attr-defined]
-
-
 def interruptible_pdb(_: object) -> None:
     """`breakpoint()` and `pdb` use IPython's debugger, which an interrupt can leave."""
     if "IPython.core.debugger" not in sys.modules:
@@ -163,7 +143,7 @@ def main(argv: list[str]) -> None:
     imports.install()
     imports.when_imported("comm", comms.use_ours)
     bootstrap()
-    inherit_parent()
+    ownership.install()
     app = IPKernelApp.instance(connection_file=_kernel.connection_file() or path)
     app.initialize(rest)
     import ipykernel.zmqshell  # noqa: F401  tqdm looks for it in sys.modules

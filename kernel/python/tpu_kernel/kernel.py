@@ -9,14 +9,11 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import Any
 
 from . import _kernel, jsontext, stdio
 from .parent import PARENT
-
-KEPT_PARENTS = 4096
 
 LANGUAGE_INFO: dict[str, Any] = {
     "name": "python",
@@ -30,32 +27,32 @@ LANGUAGE_INFO: dict[str, Any] = {
 
 
 class Parents:
-    """The requests of the last time, so that a message can be turned back into its `Parent`.
+    """Requests as messages, and messages turned back into their `Parent`.
 
-    Of a request that is over only the header is kept: its buffers may be large.
+    Only the request that runs has its content and buffers; of others the header is known.
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, _kernel.Parent] = OrderedDict()
         self._current: _kernel.Request | None = None
 
     def begin(self, request: _kernel.Request) -> None:
         """A request begins to run."""
         self._current = request
-        self._known[request.parent.msg_id] = request.parent
-        if len(self._known) > KEPT_PARENTS:
-            self._known.popitem(last=False)
 
     def end(self) -> None:
         """The request that runs is over."""
         self._current = None
 
-    def find(self, message: Any) -> _kernel.Parent | None:
+    @staticmethod
+    def find(message: Any) -> _kernel.Parent | None:
         """The parent a message as of `get_parent`, or a header, stands for."""
         if not isinstance(message, dict):
             return None
-        header = message.get("header") or message
-        return self._known.get(header.get("msg_id", ""))
+        header = dict(message.get("header") or message)
+        if not header.get("msg_id"):
+            return None
+        header.setdefault("msg_type", "")
+        return _kernel.Parent.from_header(jsontext.dumps(header))
 
     def message(self, parent: _kernel.Parent) -> dict[str, Any]:
         """The request as the message that ipykernel's `get_parent` gives."""

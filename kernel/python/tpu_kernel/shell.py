@@ -165,10 +165,7 @@ class NotebookShell(InteractiveShell):
             self.error_while_displaying = (name, text)
         content = jsontext.dumps({"ename": name, "evalue": text, "traceback": stb})
         self.last_traceback = stb
-        try:
-            _kernel.publish("error", content, parent=PARENT.get())
-        except RuntimeError:  # a forked child, which has only the streams
-            print(self.InteractiveTB.stb2text(stb), file=sys.stderr)
+        _kernel.publish("error", content, parent=PARENT.get())
 
     def _forget_errors(self) -> None:
         self.last_traceback = []

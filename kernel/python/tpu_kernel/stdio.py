@@ -117,6 +117,11 @@ class OutStream(io.TextIOBase):
     def closed(self) -> bool:
         return False
 
+    def detach(self) -> _Binary:  # type: ignore[override]
+        """The byte stream, as programs wrap it anew; this stream goes on too."""
+        self.flush()
+        return self._binary
+
     def reconfigure(
         self,
         *,

@@ -1,0 +1,115 @@
+"""Whose output it is: threads, pooled work and child processes write for the cell that started them.
+
+Tasks and callbacks of asyncio need nothing: they run in a copy of the context that made them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from . import _kernel
+from .imports import when_imported
+from .parent import PARENT
+
+
+def own_threads() -> None:
+    """A thread's output belongs to the cell that started it."""
+    start, bootstrap = threading.Thread.start, threading.Thread._bootstrap  # type: ignore[attr-defined]
+
+    @functools.wraps(start)
+    def start_with_parent(self: threading.Thread) -> None:
+        self._tpu_kernel_parent = PARENT.get()  # type: ignore[attr-defined]
+        start(self)
+
+    def bootstrap_with_parent(self: threading.Thread) -> None:
+        parent = self.__dict__.pop("_tpu_kernel_parent", None)
+        if parent is not None:
+            PARENT.set(parent)
+        bootstrap(self)
+
+    threading.Thread.start = start_with_parent  # type: ignore[method-assign]
+    threading.Thread._bootstrap = bootstrap_with_parent  # type: ignore[attr-defined]
+
+
+def own_pooled_work(pools: ModuleType) -> None:
+    """What a pool of threads does belongs to the cell that submitted it, not to the pool's first user."""
+    submit = pools.ThreadPoolExecutor.submit
+
+    @functools.wraps(submit)
+    def submit_with_parent(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        parent = PARENT.get()
+
+        @functools.wraps(fn, updated=())
+        def work(*args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            token = PARENT.set(parent)
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                PARENT.reset(token)
+
+        return submit(self, work, *args, **kwargs)
+
+    pools.ThreadPoolExecutor.submit = submit_with_parent
+
+
+def own_commands(subprocess: ModuleType) -> None:
+    """A program started by a thread of an earlier cell writes there, not into the cell that runs."""
+    init = subprocess.Popen.__init__
+
+    @functools.wraps(init)
+    def init_with_parent(
+        self: Any,
+        args: Any,
+        bufsize: int = -1,
+        executable: Any = None,
+        stdin: Any = None,
+        stdout: Any = None,
+        stderr: Any = None,
+        *rest: Any,
+        **options: Any,
+    ) -> None:
+        fds = _kernel.output_fds(PARENT.get()) if stdout is None or stderr is None else None
+        try:
+            if fds is not None:
+                stdout = fds[0] if stdout is None else stdout
+                stderr = fds[1] if stderr is None else stderr
+            init(self, args, bufsize, executable, stdin, stdout, stderr, *rest, **options)
+        finally:
+            for fd in fds or ():
+                os.close(fd)
+
+    subprocess.Popen.__init__ = init_with_parent
+
+
+class _Forks(threading.local):
+    """As `own_commands`, for `os.fork` and what uses it."""
+
+    fds: tuple[int, int] | None = None
+
+    def before(self) -> None:
+        self.fds = _kernel.output_fds(PARENT.get())
+
+    def in_parent(self) -> None:
+        for fd in self.fds or ():
+            os.close(fd)
+        self.fds = None
+
+    def in_child(self) -> None:
+        for place, fd in enumerate(self.fds or (), start=1):
+            os.dup2(fd, place)
+        self.in_parent()
+
+
+def install() -> None:
+    """Once, at start."""
+    own_threads()
+    when_imported("concurrent.futures.thread", own_pooled_work)
+    when_imported("subprocess", own_commands)
+    forks = _Forks()
+    os.register_at_fork(before=forks.before, after_in_parent=forks.in_parent, after_in_child=forks.in_child)
