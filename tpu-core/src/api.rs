@@ -94,6 +94,9 @@ pub struct TpuCoreApi {
     pub reset_peak: unsafe extern "C" fn(),
     /// Give the sink, as a JSON object, which plug-in would be wrapped and why.
     pub choice: unsafe extern "C" fn(sink: Sink, context: *mut c_void),
+    /// Give the sink a JSON array of what goes on now: compiles, and the oldest launch or transfer
+    /// that has not ended.
+    pub ongoing: unsafe extern "C" fn(sink: Sink, context: *mut c_void),
 }
 
 static TABLE: TpuCoreApi = TpuCoreApi {
@@ -107,6 +110,7 @@ static TABLE: TpuCoreApi = TpuCoreApi {
     identity,
     reset_peak,
     choice: describe_choice,
+    ongoing,
 };
 
 /// The table of this library; valid for ever.
@@ -181,6 +185,14 @@ unsafe extern "C" fn identity(sink: Sink, context: *mut c_void) -> bool {
 unsafe extern "C" fn describe_choice(sink: Sink, context: *mut c_void) {
     let _ = catch_unwind(|| {
         let text = serde_json::to_vec(&choice::describe()).unwrap_or_default();
+        // SAFETY: the bytes live until the sink returns.
+        unsafe { sink(context, text.as_ptr(), text.len()) };
+    });
+}
+
+unsafe extern "C" fn ongoing(sink: Sink, context: *mut c_void) {
+    let _ = catch_unwind(|| {
+        let text = serde_json::to_vec(&SESSION.ongoing()).unwrap_or_default();
         // SAFETY: the bytes live until the sink returns.
         unsafe { sink(context, text.as_ptr(), text.len()) };
     });

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::api::{Snapshot, TpuCoreApi, VERSION};
 use crate::session::{Event, Identity};
+pub use crate::session::{EventKind, Ongoing};
 
 /// Why a library cannot be attached to.
 #[derive(Debug, thiserror::Error)]
@@ -121,6 +122,14 @@ impl Session {
     pub fn reset_peak(&self) {
         // SAFETY: takes nothing.
         unsafe { (self.api.reset_peak)() };
+    }
+
+    /// What goes on now: compiles first, then the oldest launch or transfer that has not ended.
+    pub fn ongoing(&self) -> Vec<Ongoing> {
+        let mut text = Vec::new();
+        // SAFETY: the sink is called during the call only, with this context.
+        unsafe { (self.api.ongoing)(collect, (&raw mut text).cast()) };
+        serde_json::from_slice(&text).unwrap_or_default()
     }
 
     /// Who the device is, or `None` while there is none.

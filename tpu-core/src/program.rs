@@ -55,6 +55,23 @@ fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
+/// The name of the module in program bytes, found without parsing them: tracers call it `jit_f` or
+/// `tt_jit_mm`, and it stands there as it is, whatever the encoding.
+pub fn name(code: &[u8]) -> Option<&str> {
+    const MARK: &[u8] = b"jit_";
+    const LONGEST: usize = 80;
+    let part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.".contains(byte);
+    let at = code.windows(MARK.len()).position(|bytes| bytes == MARK)?;
+    let before = code[..at]
+        .iter()
+        .rev()
+        .take(LONGEST)
+        .take_while(|b| part(b));
+    let start = at - before.count();
+    let length = code[start..].iter().take(LONGEST).take_while(|b| part(b));
+    std::str::from_utf8(&code[start..start + length.count()]).ok()
+}
+
 /// What a sealed program begins with.
 const SEAL: [u8; 8] = *b"tpucore2";
 const SEAL_BYTES: usize = 24;
@@ -91,6 +108,18 @@ mod tests {
 
     /// Field 3 of 2 bytes, field 7 of 3 bytes, field 4 as an integer.
     const OPTIONS: &[u8] = &[0x1a, 2, 9, 9, 0x3a, 3, 1, 2, 3, 0x20, 0x96, 0x01];
+
+    #[test]
+    fn the_name_of_a_program_is_found_in_its_bytes() {
+        assert_eq!(name(b"ML\xefR\x01\0tt_jit_mm\0main\0"), Some("tt_jit_mm"));
+        assert_eq!(name(b"module @jit_f attributes {}"), Some("jit_f"));
+        assert_eq!(
+            name(b"\0tt_jit__input-4__L4C0_f\0"),
+            Some("tt_jit__input-4__L4C0_f")
+        );
+        assert_eq!(name(b"module @main {}"), None);
+        assert_eq!(name(&b"x".repeat(10_000)), None);
+    }
 
     #[test]
     fn only_the_overrides_are_left_out() {

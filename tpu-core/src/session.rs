@@ -8,6 +8,7 @@ mod cells;
 mod clock;
 mod identity;
 mod journal;
+mod ongoing;
 mod pending;
 mod residency;
 
@@ -20,7 +21,8 @@ pub use cells::{CellId, Cells};
 pub use clock::now_ns;
 pub use identity::{Generation, Identity};
 pub use journal::{Event, EventKind, Journal, Record};
-pub use pending::{Pending, Ticket};
+pub use ongoing::{Compiling, Ongoing};
+pub use pending::{Open, Pending, Ticket};
 pub use residency::{Residency, Shortage};
 
 use crate::api::Snapshot;
@@ -33,6 +35,7 @@ pub struct Session {
     pub residency: Residency,
     pub activity: Activity,
     pub pending: Pending,
+    pub compiling: Compiling,
     pub journal: Journal,
     pub cells: Cells,
     identity: OnceLock<Identity>,
@@ -56,6 +59,7 @@ impl Session {
             residency: Residency::new(),
             activity: Activity::new(),
             pending: Pending::new(),
+            compiling: Compiling::new(),
             journal: Journal::new(),
             cells: Cells::new(),
             identity: OnceLock::new(),
@@ -82,14 +86,21 @@ impl Session {
         program: u64,
         name: Option<std::sync::Arc<str>>,
     ) -> Work {
+        let started_ns = now_ns();
+        let ticket = self.pending.issue(Open {
+            kind,
+            started_ns,
+            bytes,
+            name: name.clone(),
+        });
         Work {
             kind,
             cell: self.cells.current(),
-            started_ns: now_ns(),
+            started_ns,
             bytes,
             program,
             name,
-            ticket: self.pending.issue(),
+            ticket,
         }
     }
 
@@ -166,6 +177,14 @@ impl Session {
     pub fn events(&self, cursor: u64) -> (u64, Vec<Event>) {
         let (next, records) = self.journal.since(cursor);
         (next, self.cells.resolve(records))
+    }
+
+    /// What goes on now: compiles, and the oldest launch or transfer that has not ended.
+    pub fn ongoing(&self) -> Vec<Ongoing> {
+        let now = now_ns();
+        let mut ongoing = self.compiling.list(now);
+        ongoing.extend(self.pending.oldest().map(|open| Ongoing::of(&open, now)));
+        ongoing
     }
 
     /// Wait until what was issued before the call has ended; false when `timeout` passed first.

@@ -14,7 +14,7 @@ use super::transfer::record_failure;
 use super::wrapped::{self, Wrapped, bytes};
 use crate::pjrt::{ClientCompile, ClientLoad, Compile, ExecutableDeserializeAndLoad, Program, Raw};
 use crate::program;
-use crate::session::{EventKind, Record, SESSION, now_ns};
+use crate::session::{EventKind, Open, Record, SESSION, now_ns};
 
 pub fn compile(arguments: &mut ClientCompile) -> Answer {
     compile_and_count(arguments).map_err(record_failure)
@@ -35,7 +35,14 @@ fn compile_and_count(arguments: &mut ClientCompile) -> Answer {
     inner.client = client.inner();
     inner.compile_options = options.as_ptr().cast_mut().cast();
     inner.compile_options_size = options.len();
+    let compiling = SESSION.compiling.begin(Open {
+        kind: EventKind::Compile,
+        started_ns,
+        bytes: code.len() as u64,
+        name: program::name(code).map(Arc::from),
+    });
     wrapped.call(&mut inner)?;
+    drop(compiling);
     let program = program::hash(code);
     let loaded = LoadedExecutable::new(client, inner.executable, program)?;
     let duration_ns = now_ns() - started_ns;
