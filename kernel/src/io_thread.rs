@@ -2,7 +2,7 @@
 //! and no signal is delivered to it.
 //!
 //! Tasks on it: `shell`, `control`, `stdin` (receive), `publish` (send), `welcome` (JEP 65),
-//! `captures` (one task for each pipe), `late`, `parent`, `sigterm`, `lifecycle`; the heartbeat is the echo's own.
+//! `interrupt`, `captures` (one task for each pipe), `late`, `parent`, `sigterm`, `lifecycle`; the heartbeat is the echo's own.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::capture::{self, Capture};
 use crate::connection::{Connection, ConnectionError};
+use crate::interrupt;
 use crate::kernel::Kernel;
 use crate::late;
 use crate::lifecycle;
@@ -180,6 +181,7 @@ async fn serve(kernel: Arc<Kernel>, sockets: Sockets, sigterm: OwnedFd) {
             }
         });
     }
+    tokio::spawn(interrupt::watch(Arc::clone(&kernel)));
     tokio::spawn(publish(Arc::clone(&kernel), Arc::clone(&outlet)));
     tokio::spawn(capture::watch(Arc::clone(&kernel)));
     tokio::spawn(late::report(Arc::clone(&kernel)));

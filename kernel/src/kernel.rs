@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use crate::capture::{Capture, Owner};
 use crate::connection::Connection;
 use crate::input::Input;
+use crate::interrupt::{Pending, Watch};
 use crate::language::Language;
 use crate::outbox::{Entry, Outbox, Publication, Reply, StreamName};
 use crate::parent::Parent;
@@ -31,6 +32,8 @@ struct Running {
     current: Option<Arc<Parent>>,
     /// The last cell: late output belongs to it.
     last: Option<Arc<Parent>>,
+    /// An interrupt that `current` has not obeyed yet.
+    interrupt: Option<Pending>,
 }
 
 /// Everything both sides need. One per process.
@@ -44,6 +47,7 @@ pub struct Kernel {
     pub service: ServiceQueue,
     pub input: Input,
     pub language: Language,
+    pub watch: Watch,
     pub(crate) capture: Capture,
     pub(crate) stopping: AtomicBool,
     /// The order to stop was given.
@@ -110,6 +114,7 @@ impl Kernel {
             service: ServiceQueue::default(),
             input: Input::new()?,
             language: Language::new(python),
+            watch: Watch::default(),
             capture,
             stopping: AtomicBool::new(false),
             stop: Notify::new(),
@@ -189,9 +194,15 @@ impl Kernel {
             .current
             .as_ref()
             .is_some_and(|current| Arc::ptr_eq(current, parent));
-        if ours {
+        let settled = if ours {
             running.current = None;
-        }
+            running
+                .interrupt
+                .take_if(|interrupt| interrupt.concerns(parent))
+                .and_then(|interrupt| interrupt.settle(reply.as_ref().map(|r| &r.content)))
+        } else {
+            None
+        };
         let still_busy = running
             .current
             .as_ref()
@@ -205,9 +216,9 @@ impl Kernel {
         let dropped = interrupted || parent.tally.dropped() > 0;
         // Under the lock: else a cell that ends meanwhile would be left shown as busy.
         self.outbox.push_all(
-            dropped
-                .then(|| Entry::Dropped(Arc::clone(parent)))
+            settled
                 .into_iter()
+                .chain(dropped.then(|| Entry::Dropped(Arc::clone(parent))))
                 .chain(reply.map(Entry::Reply))
                 .chain([status("idle", parent)])
                 .chain(still_busy),
@@ -352,12 +363,45 @@ impl Kernel {
 
     // -- life -------------------------------------------------------------------------------------
 
+    /// Somebody asks to interrupt the cell that runs: do so, and say what it waits for if it must.
+    pub fn interrupt_for_user(&self) {
+        let mut running = lock(&self.running);
+        let Some(current) = running.current.clone() else {
+            return;
+        };
+        let fresh = running
+            .interrupt
+            .take_if(|interrupt| interrupt.concerns(&current));
+        if fresh.is_none() {
+            self.watch.begin();
+        }
+        running.interrupt = Some(fresh.unwrap_or_else(|| Pending::new(current)));
+        drop(running);
+        self.interrupt();
+    }
+
     /// Interrupt the cell that runs, and the processes it started.
     pub fn interrupt(&self) {
         if let Some(running) = self.running() {
             running.tally.interrupt();
             process::send(&process::descendants(), libc::SIGINT);
             self.main_thread.interrupt();
+        }
+    }
+
+    /// Since when an interrupt waits for the cell that runs; None when none does.
+    pub(crate) fn interrupted_since(&self) -> Option<Instant> {
+        lock(&self.running).interrupt.as_ref().map(Pending::since)
+    }
+
+    /// Publish what `line` makes of the interrupt of `since`, unless its cell has ended meanwhile.
+    pub(crate) fn show_interrupt(&self, since: Instant, line: impl FnOnce(&mut Pending) -> Entry) {
+        let mut running = lock(&self.running);
+        if let Some(interrupt) = &mut running.interrupt
+            && interrupt.since() == since
+        {
+            // Under the lock: nothing comes after the line that settles it.
+            self.outbox.push(line(interrupt));
         }
     }
 

@@ -7,7 +7,9 @@
 
 mod capture;
 mod connection;
+pub mod device;
 mod input;
+mod interrupt;
 mod io_thread;
 mod kernel;
 mod language;
@@ -24,6 +26,7 @@ pub mod wire;
 pub mod zmtp;
 
 pub use connection::{Connection, ConnectionError};
+pub use interrupt::Whereabouts;
 pub use io_thread::{StartError, start};
 pub use kernel::Kernel;
 pub use language::PROTOCOL_VERSION;

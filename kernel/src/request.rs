@@ -129,6 +129,8 @@ pub enum Service {
     Answer(Request),
     /// The main thread does not come back: run the exit handlers.
     Exit,
+    /// An interrupt waits: say where the main thread is.
+    Locate,
 }
 
 /// What waits for the service thread.

@@ -47,7 +47,7 @@ pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
             kernel.answer_now(&request, &ports);
         }
         "interrupt_request" => {
-            kernel.interrupt();
+            kernel.interrupt_for_user();
             kernel.answer_now(&request, &json!({"status": "ok"}));
         }
         "shutdown_request" => shut_down(kernel, &request),

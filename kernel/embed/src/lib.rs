@@ -20,14 +20,14 @@ mod _kernel {
     use crate::output::{Stream, input_request, original_fd, output_fds, publish, running};
     #[pymodule_export]
     use crate::requests::{
-        Parent, Request, execute_input, exit, finish, main_fd, next_main, next_service, ready,
-        reply, request_exit, stopping,
+        Parent, Request, execute_input, exit, finish, located, main_fd, next_main, next_service,
+        ready, reply, request_exit, stopping,
     };
     #[pymodule_export]
     use crate::shared::{connection_file, session_id, start};
     #[pymodule_export]
     use crate::tpu::{
-        tpu_attach, tpu_drain, tpu_events, tpu_identity, tpu_parse_size, tpu_set_cell,
+        tpu_attach, tpu_drain, tpu_events, tpu_identity, tpu_ongoing, tpu_parse_size, tpu_set_cell,
         tpu_set_limit, tpu_snapshot,
     };
 }

@@ -8,12 +8,13 @@ use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tpu_kernel::{Service, process};
+use tpu_kernel::{Service, Whereabouts, process};
 
 use crate::shared::kernel;
 
-/// Type of the request that is no message: see `next_service`.
+/// Types of the requests that are no messages: see `next_service`.
 const EXIT: &str = "exit";
+const LOCATE: &str = "locate";
 
 #[pyclass(frozen, module = "tpu_kernel._kernel")]
 pub struct Parent(pub Arc<tpu_kernel::Parent>);
@@ -63,12 +64,11 @@ impl Parent {
 pub struct Request(Service);
 
 impl Request {
-    /// None only for the order to run the exit handlers.
     fn inner(&self) -> PyResult<&tpu_kernel::Request> {
         match &self.0 {
             Service::Answer(request) => Ok(request),
-            Service::Exit => Err(PyValueError::new_err(
-                "this is no message: it asks to run the exit handlers",
+            Service::Exit | Service::Locate => Err(PyValueError::new_err(
+                "this is no message: it asks for something inside the kernel",
             )),
         }
     }
@@ -81,6 +81,7 @@ impl Request {
         match &self.0 {
             Service::Answer(request) => &request.parent.msg_type,
             Service::Exit => EXIT,
+            Service::Locate => LOCATE,
         }
     }
 
@@ -140,6 +141,16 @@ pub fn next_service(py: Python<'_>, timeout: f64) -> PyResult<Option<Request>> {
     let kernel = kernel()?;
     let patience = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::from_secs(3600));
     Ok(py.detach(|| kernel.next_service(patience)).map(Request))
+}
+
+#[pyfunction]
+pub fn located(place: String, moving: bool, handling: bool) -> PyResult<()> {
+    kernel()?.watch.answer(Whereabouts {
+        place,
+        moving,
+        handling,
+    });
+    Ok(())
 }
 
 #[pyfunction]

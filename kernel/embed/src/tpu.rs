@@ -1,29 +1,23 @@
 //! The runtime session of tpu-core, as Python sees it: JSON text in, dicts out.
 
 use std::path::Path;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tpu_core::client::{AttachError, Session};
-
-static SESSION: OnceLock<Session> = OnceLock::new();
+use tpu_kernel::device::{self, AttachError, Session};
 
 fn session() -> PyResult<&'static Session> {
-    SESSION.get().ok_or_else(|| {
+    device::session().ok_or_else(|| {
         PyRuntimeError::new_err("no tpu-core library is loaded: `tpu_attach` comes first")
     })
 }
 
 #[pyfunction]
 pub fn tpu_attach(library: &str) -> PyResult<bool> {
-    if SESSION.get().is_some() {
-        return Ok(true);
-    }
-    match Session::attach(Path::new(library)) {
-        Ok(session) => Ok(SESSION.set(session).is_ok()),
+    match device::attach(Path::new(library)) {
+        Ok(_) => Ok(true),
         // A kernel without a device is still a kernel.
         Err(AttachError::Load { .. }) => Ok(false),
         Err(error) => Err(PyRuntimeError::new_err(error.to_string())),
@@ -32,8 +26,7 @@ pub fn tpu_attach(library: &str) -> PyResult<bool> {
 
 #[pyfunction]
 pub fn tpu_snapshot(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
-    SESSION
-        .get()
+    device::session()
         .and_then(Session::snapshot)
         .map(|snapshot| to_python(py, &snapshot))
         .transpose()
@@ -48,11 +41,16 @@ pub fn tpu_events(py: Python<'_>, cursor: u64) -> PyResult<(u64, Bound<'_, PyAny
 
 #[pyfunction]
 pub fn tpu_identity(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
-    SESSION
-        .get()
+    device::session()
         .and_then(Session::identity)
         .map(|identity| to_python(py, &identity))
         .transpose()
+}
+
+#[pyfunction]
+pub fn tpu_ongoing(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    let ongoing = device::session().map(Session::ongoing).unwrap_or_default();
+    to_python(py, &ongoing)
 }
 
 #[pyfunction]

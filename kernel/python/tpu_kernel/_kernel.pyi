@@ -75,7 +75,12 @@ def next_service(timeout: float) -> Request | None:
 
     None after `timeout` seconds. `msg_type == "exit"` asks the service thread to run the
     `atexit` functions because the main thread does not come back; it needs no reply.
+    `"locate"` asks where the main thread is, for an interrupt that waits: `located` answers.
     """
+
+def located(place: str, moving: bool, handling: bool) -> None:
+    """Answer to `"locate"`: the place in a cell or `""`, whether the main thread runs Python,
+    whether it is handling a KeyboardInterrupt."""
 
 def execute_input(request: Request, code: str, execution_count: int) -> None:
     """Publish `execute_input`."""
@@ -157,6 +162,10 @@ def tpu_snapshot() -> dict[str, Any] | None:
 
 def tpu_events(cursor: int) -> tuple[int, list[dict[str, Any]]]:
     """Events since `cursor` (compile, cache hit, execute, transfer, error) and the next cursor."""
+
+def tpu_ongoing() -> list[dict[str, Any]]:
+    """What goes on now: compiles, then the oldest launch or transfer that has not ended. Keys
+    `kind`, `elapsed_ns`, `bytes`, `name`."""
 
 def tpu_identity() -> dict[str, Any] | None:
     """Generation, HBM, coordinates, emulated or not; None while no device exists."""

@@ -41,6 +41,14 @@ def _raise_if_came() -> None:
         raise KeyboardInterrupt
 
 
+def is_ours() -> bool:
+    """SIGINT still does what it should: the cell has put no handler of its own."""
+    handler = signal.getsignal(signal.SIGINT)
+    return handler in (signal.default_int_handler, _note) or isinstance(
+        getattr(handler, "__self__", None), Cancellation
+    )
+
+
 @contextmanager
 def raising() -> Generator[None, None, None]:
     """SIGINT raises KeyboardInterrupt, as anywhere in Python."""

@@ -9,15 +9,17 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
 
-from . import _kernel, jsontext
+from . import _kernel, interrupts, jsontext
 from .parent import PARENT
 from .shell import NotebookShell, safe_str
 
 WAIT_SECONDS = 3600.0
+LOOKS, LOOK_SECONDS = 5, 0.002
 
 Content = dict[str, Any]
 
@@ -100,6 +102,30 @@ def answer(shell: NotebookShell, request: _kernel.Request) -> None:
     _kernel.reply(request, body)
 
 
+def locate_main(shell: NotebookShell) -> tuple[str, bool, bool]:
+    """Where the main thread is: the place in a cell, whether it moves, whether it handles an interrupt."""
+    main = threading.main_thread().ident or 0
+    seen = set()
+    frame = None
+    for _ in range(LOOKS):
+        frame = sys._current_frames().get(main)
+        seen.add((id(frame), frame.f_lasti if frame is not None else 0))
+        time.sleep(LOOK_SECONDS)
+    place = ""
+    while frame is not None and not place:
+        if (name := shell.compile.format_code_name(frame.f_code.co_filename)) is not None:
+            place = f"{name[1]}, line {frame.f_lineno}"
+        frame = frame.f_back
+    failure: Any = sys._current_exceptions().get(main)
+    if isinstance(failure, tuple):  # Python 3.11: type, value, traceback
+        failure = failure[1]
+    handling = False
+    while isinstance(failure, BaseException) and not handling:
+        handling = isinstance(failure, KeyboardInterrupt)
+        failure = failure.__context__
+    return place, len(seen) > 1 or not interrupts.is_ours(), handling
+
+
 _exit_functions = threading.Lock()
 
 
@@ -116,6 +142,8 @@ def serve(shell: NotebookShell) -> None:
         if request is None:
             if _kernel.stopping():
                 return
+        elif request.msg_type == "locate":
+            _kernel.located(*locate_main(shell))
         elif request.msg_type == "exit":
             run_exit_functions()
             _kernel.exit(0)

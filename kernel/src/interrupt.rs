@@ -1,0 +1,342 @@
+//! What a person is told while an interrupt waits: for the end of a compile, for C code, for a
+//! handler of their own. One line under the cell, updated once a second, from the io thread,
+//! which never waits for the GIL.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::json;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+use tpu_core::client::{EventKind, Ongoing};
+
+use crate::device;
+use crate::kernel::Kernel;
+use crate::outbox::{Entry, Publication};
+use crate::parent::Parent;
+use crate::request::Service;
+use crate::wire::EMPTY_OBJECT;
+
+/// A cell that ends by then needs no word.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// Between two updates of the line.
+const UPDATE: Duration = Duration::from_secs(1);
+/// Python that does not answer where it is within this time does not have the GIL.
+const ANSWER: Duration = Duration::from_millis(150);
+
+/// Where the main thread is, as Python tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Whereabouts {
+    /// As `In[3], line 2`; empty outside cells.
+    pub place: String,
+    /// It runs Python: it was seen at different instructions, or does as it likes with SIGINT.
+    pub moving: bool,
+    /// It is inside `except KeyboardInterrupt` or a `finally` that one passes through.
+    pub handling: bool,
+}
+
+/// An interrupt that was asked for and has not ended its cell.
+#[derive(Debug)]
+pub struct Pending {
+    parent: Arc<Parent>,
+    since: Instant,
+    /// What it was seen to wait for, and how often.
+    shown: Vec<(String, u32)>,
+}
+
+impl Pending {
+    pub fn new(parent: Arc<Parent>) -> Self {
+        Self {
+            parent,
+            since: Instant::now(),
+            shown: Vec::new(),
+        }
+    }
+
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
+    pub fn concerns(&self, parent: &Arc<Parent>) -> bool {
+        Arc::ptr_eq(&self.parent, parent)
+    }
+
+    fn line(&self, msg_type: &str, text: &str) -> Entry {
+        let id = format!("interrupt-{}", self.parent.msg_id);
+        let content =
+            json!({"data": {"text/plain": text}, "metadata": {}, "transient": {"display_id": id}});
+        Entry::Publish(Publication {
+            msg_type: msg_type.into(),
+            parent: self.parent.header.clone(),
+            metadata: EMPTY_OBJECT,
+            content: content.to_string().into(),
+            buffers: Vec::new(),
+        })
+    }
+
+    /// Say what it waits for.
+    fn show(&mut self, reason: Reason) -> Entry {
+        let msg_type = if self.shown.is_empty() {
+            "display_data"
+        } else {
+            "update_display_data"
+        };
+        let text = format!("interrupt pending: {reason}");
+        match self.shown.iter_mut().find(|(what, _)| *what == reason.what) {
+            Some((_, count)) => *count += 1,
+            None => self.shown.push((reason.what, 1)),
+        }
+        self.line(msg_type, &text)
+    }
+
+    /// Say how it ended, where something was said before. `reply` is the content of the cell's reply.
+    pub fn settle(self, reply: Option<&Bytes>) -> Option<Entry> {
+        #[derive(serde::Deserialize)]
+        struct Content {
+            #[serde(default)]
+            ename: String,
+        }
+        // The first of those seen most often.
+        let (waited_for, _) = self.shown.iter().rev().max_by_key(|(_, count)| *count)?;
+        let content = reply.and_then(|reply| serde_json::from_slice::<Content>(reply).ok());
+        let ename = content.map(|content| content.ename).unwrap_or_default();
+        let seconds = self.since.elapsed().as_secs_f64();
+        let text = if ename == "KeyboardInterrupt" {
+            format!("interrupted {seconds:.1} s after it was asked for ({waited_for})")
+        } else {
+            format!("the cell ended {seconds:.1} s after the interrupt ({waited_for})")
+        };
+        Some(self.line("update_display_data", &text))
+    }
+}
+
+/// What an interrupt waits for, for how long, and more about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Reason {
+    what: String,
+    time: Duration,
+    more: String,
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} s", self.what, self.time.as_secs())?;
+        if self.more.is_empty() {
+            Ok(())
+        } else {
+            write!(f, " ({})", self.more)
+        }
+    }
+}
+
+impl Reason {
+    fn of_device(work: &Ongoing) -> Self {
+        let what = match work.kind {
+            EventKind::Compile | EventKind::CacheHit => "XLA compile",
+            EventKind::Upload => "transfer to the device",
+            EventKind::Download => "transfer from the device",
+            EventKind::Execute | EventKind::Error => "device execution",
+        };
+        let more = match work.kind {
+            EventKind::Upload | EventKind::Download => {
+                format!("{:.1} MiB", work.bytes as f64 / f64::from(1 << 20))
+            }
+            _ => work.name.clone().unwrap_or_default(),
+        };
+        Self {
+            what: what.into(),
+            time: Duration::from_nanos(work.elapsed_ns),
+            more,
+        }
+    }
+
+    /// `now` is what Python answered; None where it gave no answer.
+    fn of_host(time: Duration, now: Option<&Whereabouts>) -> Self {
+        let (what, place) = match now {
+            None => ("C code holds the GIL", String::new()),
+            Some(now) if now.handling => ("Python code handles it", format!("in {}", now.place)),
+            Some(now) if now.moving => ("Python code goes on", format!("in {}", now.place)),
+            Some(now) => (
+                "C code does not return",
+                format!("called from {}", now.place),
+            ),
+        };
+        let placed = now.is_some_and(|now| !now.place.is_empty());
+        Self {
+            what: what.into(),
+            time,
+            more: if placed { place } else { String::new() },
+        }
+    }
+}
+
+/// What the io thread knows of the main thread, and how it asks.
+#[derive(Debug, Default)]
+pub struct Watch {
+    asked: Notify,
+    outstanding: AtomicBool,
+    answered: Notify,
+    answer: Mutex<Option<Whereabouts>>,
+}
+
+impl Watch {
+    fn last(&self) -> MutexGuard<'_, Option<Whereabouts>> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An interrupt was asked for.
+    pub fn begin(&self) {
+        self.asked.notify_one();
+    }
+
+    /// Python says where the main thread is.
+    pub fn answer(&self, now: Whereabouts) {
+        *self.last() = Some(now);
+        self.outstanding.store(false, Ordering::Release);
+        self.answered.notify_one();
+    }
+}
+
+/// Say what interrupts wait for, as long as the kernel lives.
+pub async fn watch(kernel: Arc<Kernel>) {
+    loop {
+        kernel.watch.asked.notified().await;
+        let Some(since) = kernel.interrupted_since() else {
+            continue;
+        };
+        sleep(PATIENCE.saturating_sub(ANSWER)).await;
+        while kernel.interrupted_since() == Some(since) {
+            let reason = reason(&kernel, since).await;
+            kernel.show_interrupt(since, |pending| pending.show(reason));
+            let next = timeout(UPDATE.saturating_sub(ANSWER), kernel.watch.asked.notified());
+            if next.await.is_ok() {
+                kernel.watch.asked.notify_one(); // another cell, another interrupt
+                break;
+            }
+        }
+    }
+}
+
+/// Ask Python where the main thread is, unless it has not answered the last question yet.
+fn ask(kernel: &Kernel) {
+    if !kernel.watch.outstanding.swap(true, Ordering::AcqRel) {
+        kernel.service.push(Service::Locate);
+    }
+}
+
+/// What holds the interrupt of `since` up.
+async fn reason(kernel: &Kernel, since: Instant) -> Reason {
+    let watch = &kernel.watch;
+    ask(kernel);
+    let asked = Instant::now();
+    while watch.outstanding.load(Ordering::Acquire) && asked.elapsed() < ANSWER {
+        let _ = timeout(Duration::from_millis(20), watch.answered.notified()).await;
+    }
+    // In the same time in each case: what the device does is looked at last.
+    sleep(ANSWER.saturating_sub(asked.elapsed())).await;
+    let current = !watch.outstanding.load(Ordering::Acquire);
+    let now = watch.last().clone().filter(|_| current);
+    let host = Reason::of_host(since.elapsed(), now.as_ref());
+    if now.is_some_and(|now| now.handling || now.moving) {
+        return host;
+    }
+    let ongoing = device::session().map(device::Session::ongoing);
+    ongoing
+        .and_then(|ongoing| ongoing.first().map(Reason::of_device))
+        .unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(moving: bool, handling: bool) -> String {
+        let now = Whereabouts {
+            place: "In[3], line 2".into(),
+            moving,
+            handling,
+        };
+        Reason::of_host(Duration::from_millis(3900), Some(&now)).to_string()
+    }
+
+    #[test]
+    fn a_compile_is_named_with_its_own_age() {
+        let compile = Ongoing {
+            kind: EventKind::Compile,
+            elapsed_ns: 14_200_000_000,
+            bytes: 100,
+            name: Some("tt_jit_mm".into()),
+        };
+        assert_eq!(
+            Reason::of_device(&compile).to_string(),
+            "XLA compile 14 s (tt_jit_mm)"
+        );
+        let transfer = Ongoing {
+            kind: EventKind::Upload,
+            bytes: 256 << 20,
+            name: None,
+            ..compile
+        };
+        assert_eq!(
+            Reason::of_device(&transfer).to_string(),
+            "transfer to the device 14 s (256.0 MiB)"
+        );
+    }
+
+    #[test]
+    fn what_python_says_tells_c_code_from_handlers() {
+        assert_eq!(
+            Reason::of_host(Duration::from_millis(3900), None).to_string(),
+            "C code holds the GIL 3 s"
+        );
+        assert_eq!(
+            host(false, false),
+            "C code does not return 3 s (called from In[3], line 2)"
+        );
+        assert_eq!(
+            host(true, false),
+            "Python code goes on 3 s (in In[3], line 2)"
+        );
+        assert_eq!(
+            host(true, true),
+            "Python code handles it 3 s (in In[3], line 2)"
+        );
+    }
+
+    #[test]
+    fn nothing_is_settled_that_was_not_shown() {
+        let parent = Arc::new(Parent {
+            header: Bytes::from_static(b"{}"),
+            msg_id: "m".into(),
+            msg_type: "execute_request".into(),
+            cell_id: String::new(),
+            identities: Vec::new(),
+            allow_stdin: false,
+            tally: crate::tally::Tally::default(),
+        });
+        let reply = Bytes::from_static(br#"{"status":"error","ename":"KeyboardInterrupt"}"#);
+        assert!(
+            Pending::new(Arc::clone(&parent))
+                .settle(Some(&reply))
+                .is_none()
+        );
+        let mut pending = Pending::new(parent);
+        pending.show(Reason {
+            what: "XLA compile".into(),
+            time: Duration::ZERO,
+            more: String::new(),
+        });
+        let Some(Entry::Publish(line)) = pending.settle(Some(&reply)) else {
+            panic!("not settled");
+        };
+        assert_eq!(line.msg_type, "update_display_data");
+        let content: serde_json::Value = serde_json::from_slice(&line.content).unwrap();
+        assert_eq!(
+            content["data"]["text/plain"],
+            "interrupted 0.0 s after it was asked for (XLA compile)"
+        );
+        assert_eq!(content["transient"]["display_id"], "interrupt-m");
+    }
+}

@@ -1,0 +1,109 @@
+"""What a person sees while an interrupt waits, and what becomes of the cells behind it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from notebook import Notebook, Result
+
+RUNNING = "print('running', flush=True)\n"
+CHAIN = """
+import threading, time, torch
+from tpu_kernel import _kernel
+sizes = [3 + 2 * (i * 7 % 23) for i in range(121)]
+weights = [torch.randn(a, b).to("tpu") for a, b in zip(sizes, sizes[1:])]
+x = torch.randn(5, sizes[0]).to("tpu")
+@torch.compile
+def chain(x):
+    for w in weights:
+        x = torch.softmax((x @ w).sin() + x.sum(), -1)
+    return x
+def tell_when_it_compiles():
+    while not any(work["kind"] == "compile" and work["elapsed_ns"] > 2e8 for work in _kernel.tpu_ongoing()):
+        time.sleep(0.01)
+    print("compiling", flush=True)
+watcher = threading.Thread(target=tell_when_it_compiles)
+"""
+
+
+def lines(result: Result) -> list[str]:
+    """The line under the cell as it changed; one place, shown once and updated."""
+    found = [m for m in result.messages if m["msg_type"] in ("display_data", "update_display_data")]
+    assert [m["msg_type"] for m in found] == ["display_data", *["update_display_data"] * (len(found) - 1)]
+    assert len({m["content"]["transient"]["display_id"] for m in found}) == 1
+    return [m["content"]["data"]["text/plain"] for m in found]
+
+
+def interrupted(kernel: Notebook, code: str) -> Result:
+    """Interrupt `code` once it runs, and wait for its end."""
+    cell = kernel.send(RUNNING + code)
+    kernel.wait_for_text(cell, "running")
+    kernel.interrupt()
+    return kernel.wait(cell, patience=60)
+
+
+def test_an_interrupt_during_a_compile_says_so_and_lands_at_its_end(
+    new_kernel: Callable[..., Notebook], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    kernel = new_kernel(env={"TPU_KERNEL_CACHE": str(tmp_path_factory.mktemp("cache"))})
+    assert kernel.run(CHAIN, patience=120).status == "ok"
+    cell = kernel.send("watcher.start(); chain(x).cpu()")
+    kernel.wait_for_text(cell, "compiling", patience=120)
+    kernel.interrupt()
+    result = kernel.wait(cell, patience=120)
+    assert result.content["ename"] == "KeyboardInterrupt"
+    said = lines(result)
+    assert re.fullmatch(r"interrupt pending: XLA compile \d+ s \(tt_jit_.*\)", said[0])
+    assert re.fullmatch(r"interrupted \d+\.\d s after it was asked for \(XLA compile\)", said[-1])
+    assert kernel.run("chain(x).cpu().shape", patience=120).text == "torch.Size([5, 27])"
+
+
+def test_an_interrupt_that_c_code_holds_up_says_so(kernel: Notebook) -> None:
+    said = lines(interrupted(kernel, "sum(range(2 * 10**8))"))
+    assert said[0] == "interrupt pending: C code holds the GIL 0 s"
+    assert re.fullmatch(r"interrupted \d+\.\d s after it was asked for \(C code holds the GIL\)", said[-1])
+
+
+def test_an_interrupt_that_the_cell_handles_says_where(kernel: Notebook) -> None:
+    code = "import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    time.sleep(1.5)"
+    result = interrupted(kernel, code)
+    count = result.content["execution_count"]
+    said = lines(result)
+    assert said[0] == f"interrupt pending: Python code handles it 0 s (in In[{count}], line 6)"
+    assert re.fullmatch(r"the cell ended \d\.\d s after the interrupt \(Python code handles it\)", said[-1])
+
+
+def test_an_interrupt_that_is_ignored_says_which_line_goes_on(kernel: Notebook) -> None:
+    code = (
+        "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "end = time.time() + 2\nwhile time.time() < end: pass"
+    )
+    result = interrupted(kernel, code)
+    count = result.content["execution_count"]
+    assert f"interrupt pending: Python code goes on 1 s (in In[{count}], line 5)" in lines(result)
+
+
+def test_an_interrupt_that_is_obeyed_at_once_says_nothing(kernel: Notebook) -> None:
+    result = interrupted(kernel, "import time; time.sleep(60)")
+    assert result.content["ename"] == "KeyboardInterrupt"
+    assert "display_data" not in result.types
+
+
+@pytest.mark.parametrize("how", ["error", "interrupt"])
+def test_cells_behind_one_that_fails_are_aborted_in_order(kernel: Notebook, how: str) -> None:
+    first = kernel.send(
+        RUNNING
+        + ("import time; time.sleep(60)" if how == "interrupt" else "import time; time.sleep(0.5); 1/0")
+    )
+    kernel.wait_for_text(first, "running")
+    behind = [kernel.send(f"print({number})") for number in range(5)]
+    if how == "interrupt":
+        kernel.interrupt()
+    order = []
+    while len(order) < 6:
+        reply = kernel.client.get_shell_msg(timeout=30)
+        order.append((reply["parent_header"]["msg_id"], reply["content"]["status"]))
+    assert order == [(first, "error"), *[(cell, "aborted") for cell in behind]]
+    assert kernel.run("'fine'").text == "'fine'"
