@@ -63,19 +63,17 @@ class Finder:
     ) -> ModuleSpec | None:
         if fullname == FACADE or fullname.startswith(FACADE + "."):
             return facade_spec(fullname)
-        hooks = self._hooks.pop(fullname, None)
-        if hooks is None:
+        if fullname not in self._hooks:
             return None
         spec = None
         for finder in sys.meta_path:
             if finder is not self and (spec := finder.find_spec(fullname, path, target)) is not None:
                 break
         if spec is None or spec.loader is None:
-            self._hooks[fullname] = hooks
             return spec
 
-        def done(module: ModuleType) -> None:
-            for hook in hooks:
+        def done(module: ModuleType) -> None:  # that a module is looked for does not mean it is imported
+            for hook in self._hooks.pop(fullname, ()):
                 hook(module)
 
         spec.loader = _Notify(spec.loader, done)  # type: ignore[arg-type]

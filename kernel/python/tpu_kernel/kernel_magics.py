@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from IPython.core import page
@@ -63,6 +64,26 @@ class KernelMagics(Magics):
     def man(self, line: str) -> None:
         """Show the manual page of a command in the pager."""
         page.page(self.shell.getoutput(f"man {line} | col -b", split=False))
+
+    @line_magic
+    def whos(self, parameter_s: str = "") -> None:
+        """List the variables with their types and what is in them; `%whos str int` only those of these types.
+
+        Tensors are listed with shape, type and device; their values are not read.
+        """
+        from IPython.core.magics.namespace import NamespaceMagics
+
+        from .description import form, is_tensor
+
+        def shown(value: Any) -> Any:
+            if not is_tensor(value):
+                return value
+            text = form(value)
+            return type(type(value).__name__, (), {"__str__": lambda _: text})()
+
+        names = {name: shown(value) for name, value in self.shell.user_ns.items()}
+        view = SimpleNamespace(user_ns=names, user_ns_hidden=self.shell.user_ns_hidden)
+        NamespaceMagics(view).whos(parameter_s)
 
     @line_magic
     def connect_info(self, line: str) -> None:

@@ -40,6 +40,9 @@ class NotebookShell(InteractiveShell):
 
     displayhook_class = Type(NotebookDisplayHook)
     display_pub_class = Type(NotebookDisplayPublisher)
+    inspector_class = Type(
+        default_value="tpu_kernel.inspector.NotebookInspector", klass="IPython.core.oinspect.Inspector"
+    ).tag(config=True)
     kernel = AnyTrait()
     exiter = Instance(ZMQExitAutocall)
     autoindent = CBool(False)
@@ -68,6 +71,22 @@ class NotebookShell(InteractiveShell):
         self.history_manager = BatchedHistoryManager(shell=self, parent=self)
         self.configurables.append(self.history_manager)
 
+    def init_completer(self) -> None:
+        from IPython.core.completerlib import cd_completer, magic_run_completer, reset_completer
+        from IPython.utils.strdispatch import StrDispatch
+
+        from .completer import NotebookCompleter
+
+        self.Completer = NotebookCompleter(
+            shell=self, namespace=self.user_ns, global_namespace=self.user_global_ns, parent=self
+        )
+        self.configurables.append(self.Completer)
+        custom = self.strdispatchers.setdefault("complete_command", StrDispatch())
+        self.Completer.custom_completers = custom
+        self.set_hook("complete_command", magic_run_completer, str_key="%run")
+        self.set_hook("complete_command", cd_completer, str_key="%cd")
+        self.set_hook("complete_command", reset_completer, str_key="%reset")
+
     def init_hooks(self) -> None:
         super().init_hooks()
         self.set_hook("show_in_pager", page.as_hook(self.show_page), 99)
@@ -84,6 +103,7 @@ class NotebookShell(InteractiveShell):
             "more",
             "qtconsole",
             "subshell",
+            "whos",
         ):
             self.magics_manager.register_lazy(name, "tpu_kernel.kernel_magics:KernelMagics", "line")
         self.magics_manager.register_alias("ed", "edit")
