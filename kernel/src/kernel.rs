@@ -21,6 +21,7 @@ use crate::parent::Parent;
 use crate::process::{self, Thread};
 use crate::request::{MainQueue, Request, Service, ServiceQueue};
 use crate::tally::{self, Cap};
+use crate::usage::Usage;
 use crate::wire::EMPTY_OBJECT;
 
 /// How long an interrupted cell's output may take to reach the front end.
@@ -48,6 +49,7 @@ pub struct Kernel {
     pub input: Input,
     pub language: Language,
     pub watch: Watch,
+    pub usage: Usage,
     pub(crate) capture: Capture,
     pub(crate) stopping: AtomicBool,
     /// The order to stop was given.
@@ -115,6 +117,7 @@ impl Kernel {
             input: Input::new()?,
             language: Language::new(python),
             watch: Watch::default(),
+            usage: Usage::default(),
             capture,
             stopping: AtomicBool::new(false),
             stop: Notify::new(),

@@ -21,6 +21,7 @@ pub mod process;
 mod request;
 mod session;
 pub(crate) mod tally;
+mod usage;
 mod utf8;
 pub mod wire;
 pub mod zmtp;

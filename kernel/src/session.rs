@@ -50,6 +50,7 @@ pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
             kernel.interrupt_for_user();
             kernel.answer_now(&request, &json!({"status": "ok"}));
         }
+        "usage_request" => kernel.answer_now(&request, &kernel.usage.reply()),
         "shutdown_request" => shut_down(kernel, &request),
         "execute_request" if kernel.is_stopping() => {
             kernel.answer_aborted(&request);
