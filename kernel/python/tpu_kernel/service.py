@@ -1,5 +1,8 @@
 """The service thread: complete, inspect, is_complete, history and comm_info while a cell runs.
 
+Completing and inspecting run what objects bring along (`__dir__`, properties, `repr`) and may take
+long; they have a thread of their own, started by the first of them, so that the others need not wait.
+
 When the main thread does not come back at shutdown, it is this thread that runs the `atexit`
 functions.
 """
@@ -12,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 from . import _kernel, interrupts, jsontext
@@ -126,6 +130,27 @@ def locate_main(shell: NotebookShell) -> tuple[str, bool, bool]:
     return place, len(seen) > 1 or not interrupts.is_ours(), handling
 
 
+class Lookups:
+    """The thread that completes and inspects, in order of arrival."""
+
+    MSG_TYPES = ("complete_request", "inspect_request")
+
+    def __init__(self, shell: NotebookShell) -> None:
+        self._shell = shell
+        self._waiting: SimpleQueue[_kernel.Request] | None = None
+
+    def put(self, request: _kernel.Request) -> None:
+        """Let the thread answer `request`."""
+        if self._waiting is None:
+            self._waiting = SimpleQueue()
+            threading.Thread(target=self._serve, args=(self._waiting,), name="lookups", daemon=True).start()
+        self._waiting.put(request)
+
+    def _serve(self, waiting: SimpleQueue[_kernel.Request]) -> None:
+        while True:
+            answer(self._shell, waiting.get())
+
+
 _exit_functions = threading.Lock()
 
 
@@ -137,6 +162,7 @@ def run_exit_functions() -> None:
 
 def serve(shell: NotebookShell) -> None:
     """Until the process ends."""
+    lookups = Lookups(shell)
     while True:
         request = _kernel.next_service(WAIT_SECONDS)
         if request is None:
@@ -147,6 +173,8 @@ def serve(shell: NotebookShell) -> None:
         elif request.msg_type == "exit":
             run_exit_functions()
             _kernel.exit(0)
+        elif request.msg_type in Lookups.MSG_TYPES:
+            lookups.put(request)
         else:
             answer(shell, request)
 
