@@ -32,6 +32,12 @@ use crate::zmtp::{Echo, Incoming, Publisher, PublisherSender, Router, RouterSend
 /// A print loop makes one message in this time; the first line of a pause goes out at once.
 const GATHER: Duration = Duration::from_millis(5);
 
+/// Printed bytes that may wait at the socket of a slow reader; the rest waits in the outbox, where an
+/// interrupt can still drop it.
+const PRINTED_AHEAD: usize = 2 << 20;
+/// How long a reader that is behind has before it is looked at again.
+const BEHIND_PAUSE: Duration = Duration::from_millis(1);
+
 /// Why a kernel does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -279,10 +285,13 @@ impl Outlet {
                 parent.tally.drop_bytes(text.len());
                 return;
             }
-            if self.iopub.publish(&frames).is_ok() {
+            if self.iopub.is_behind(PRINTED_AHEAD) {
+                tokio::time::sleep(BEHIND_PAUSE).await;
+            } else if self.iopub.publish(&frames).is_ok() {
                 return;
+            } else {
+                self.iopub.ready().await;
             }
-            self.iopub.ready().await;
         }
     }
 

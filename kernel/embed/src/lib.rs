@@ -6,6 +6,7 @@
 //! - `tpu`: the runtime session of tpu-core
 //! - `embedded`: the entry of the launcher, which starts Python inside this library
 
+mod buffers;
 mod embedded;
 mod output;
 mod requests;

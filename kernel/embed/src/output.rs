@@ -6,13 +6,13 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use serde_json::Value;
 use tpu_kernel::{Kernel, StreamName, Utf8Tail, process};
 
+use crate::buffers;
 use crate::requests::Parent;
 use crate::shared::kernel;
 
@@ -73,7 +73,7 @@ impl Stream {
     }
 
     fn write_bytes(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let bytes = copy_buffer(data)?;
+        let bytes = buffers::copy(data)?;
         let mut whole = String::new();
         let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         tail.push(&bytes, |text| whole.push_str(text));
@@ -147,19 +147,6 @@ fn write_all(py: Python<'_>, fd: i32, mut bytes: &[u8]) -> PyResult<()> {
     Ok(())
 }
 
-fn copy_buffer(data: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
-    if let Ok(buffer) = PyBuffer::<u8>::get(data) {
-        return buffer.to_vec(data.py());
-    }
-    // Other element types (a numpy array of floats): its bytes.
-    data.py()
-        .import("builtins")?
-        .getattr("memoryview")?
-        .call1((data,))?
-        .call_method0("tobytes")?
-        .extract()
-}
-
 #[pyfunction]
 #[pyo3(signature = (msg_type, content, metadata=None, *, parent=None, buffers=None))]
 pub fn publish(
@@ -178,10 +165,10 @@ pub fn publish(
         Some(parent) => Some(Arc::clone(&parent.get().0)),
         None => kernel.output_parent(),
     };
+    let buffers = buffers.unwrap_or_default();
     let buffers = buffers
-        .unwrap_or_default()
         .iter()
-        .map(|buffer| copy_buffer(buffer).map(Bytes::from))
+        .map(buffers::take)
         .collect::<PyResult<Vec<_>>>()?;
     let content = Bytes::copy_from_slice(content);
     let metadata = Bytes::copy_from_slice(metadata.unwrap_or(b"{}"));

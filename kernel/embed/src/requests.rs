@@ -7,9 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyMemoryView};
 use tpu_kernel::{Service, Whereabouts, process};
 
+use crate::buffers;
 use crate::shared::kernel;
 
 /// Types of the requests that are no messages: see `next_service`.
@@ -106,13 +107,12 @@ impl Request {
     }
 
     #[getter]
-    fn buffers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        Ok(self
-            .inner()?
-            .buffers
+    fn buffers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyMemoryView>>> {
+        let buffers = &self.inner()?.buffers;
+        buffers
             .iter()
-            .map(|buffer| PyBytes::new(py, buffer))
-            .collect())
+            .map(|bytes| buffers::view(py, bytes))
+            .collect()
     }
 }
 

@@ -43,7 +43,8 @@ class Request:
     @property
     def metadata(self) -> bytes: ...
     @property
-    def buffers(self) -> list[bytes]: ...
+    def buffers(self) -> list[memoryview]:
+        """The memory that arrived, not copied."""
 
 def start(connection_file: str) -> None:
     """Read the connection file, bind the sockets, start the io thread, capture fd 1 and 2.
@@ -114,7 +115,8 @@ def publish(
     buffers: Sequence[Any] | None = None,
 ) -> None:
     """Publish on iopub, after all output written so far. Buffers: anything with a buffer
-    interface, copied once. In a forked child the text form goes to fd 1 or 2 instead."""
+    interface; `bytes` and what arrived in a request are sent uncopied, others copied once. In a
+    forked child the text form goes to fd 1 or 2 instead."""
 
 def output_fds(parent: Parent | None) -> tuple[int, int] | None:
     """Where a child started now for `parent` is to write, when that is not what fd 1 and 2 are

@@ -56,6 +56,8 @@ pub const ROUTER_PATIENCE: Duration = Duration::from_secs(60);
 /// A subscriber with a full queue that takes nothing in this time holds nobody up any longer: it is
 /// passed over until it reads again.
 pub const SUBSCRIBER_PATIENCE: Duration = Duration::from_secs(2);
+/// A subscriber that took something within this time reads, if slowly.
+pub const READS: Duration = Duration::from_secs(1);
 /// A subscriber passed over for this long is closed and its queue freed.
 pub const STALLED_SUBSCRIBER_LIFE: Duration = Duration::from_secs(30);
 /// Subscribers that may be passed over at once (each holds a full queue); one more closes the one

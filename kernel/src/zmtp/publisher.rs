@@ -19,7 +19,7 @@ use super::acceptor::{Acceptor, Connection};
 use super::encoded::Encoded;
 use super::error::PeerError;
 use super::handshake::Role;
-use super::limits::{Limits, STALLED_SUBSCRIBERS, SUBSCRIPTION_EVENTS};
+use super::limits::{Limits, READS, STALLED_SUBSCRIBERS, SUBSCRIPTION_EVENTS};
 use super::lock;
 use super::reader::Received;
 use super::send_queue::{QueueGroup, Room, SendQueue};
@@ -232,6 +232,14 @@ impl PublisherSender {
                 .collect::<Vec<_>>()
         };
         self.shared.group.flush(deadline, queues).await
+    }
+
+    /// Are more than `bytes` waiting for a subscriber that reads, if slowly? What is better held back
+    /// than queued, because it may yet be dropped, is published when this is false.
+    pub fn is_behind(&self, bytes: usize) -> bool {
+        lock(&self.shared.subscribers)
+            .values()
+            .any(|one| one.queue.is_behind(bytes, READS))
     }
 
     /// Bytes that wait, summed over subscribers though they share them.

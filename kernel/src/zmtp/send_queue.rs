@@ -150,6 +150,12 @@ impl SendQueue {
         lock(&self.state).bytes
     }
 
+    /// Are more than `bytes` waiting for a peer that took some within `recent`?
+    pub(crate) fn is_behind(&self, bytes: usize, recent: Duration) -> bool {
+        let state = lock(&self.state);
+        state.bytes > bytes && state.last_progress.elapsed() < recent
+    }
+
     /// Whether the queue takes more.
     pub(crate) fn room(&self) -> Room {
         let state = lock(&self.state);
