@@ -50,9 +50,7 @@ def interrupt_after(kernel: Notebook, code: str, seconds: float) -> tuple[Result
 
 def test_an_endless_print_stops_at_the_cap_and_says_how_much_was_dropped(kernel: Notebook) -> None:
     before = process(kernel).memory_info().rss
-    result, took = interrupt_after(
-        kernel, "count = 0\nwhile True:\n    print('x' * 199)\n    count += 1", 2
-    )
+    result, took = interrupt_after(kernel, "count = 0\nwhile True:\n    print('x' * 199)\n    count += 1", 2)
     assert took < 2
     assert result.content["ename"] == "KeyboardInterrupt"
     assert result.stdout == ("x" * 199 + "\n") * (MIB // 200) + "x" * (MIB % 200)

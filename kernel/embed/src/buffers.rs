@@ -19,7 +19,7 @@ struct Arrived(Bytes);
 #[pymethods]
 impl Arrived {
     unsafe fn __getbuffer__(
-        slf: Bound<'_, Self>,
+        slf: &Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
