@@ -14,6 +14,7 @@
 //! It knows of no Jupyter and no Python.
 
 pub mod api;
+mod cache;
 pub mod choice;
 pub mod client;
 mod pjrt;

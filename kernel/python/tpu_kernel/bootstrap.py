@@ -18,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from . import caches
+
 #: Shared library of the crate tpu-core, unless `TPU_KERNEL_CORE_LIBRARY` names another.
 _LIBRARY = Path(__file__).resolve().parent / "lib" / "libtpu_core.so"
 
@@ -84,31 +86,8 @@ def _locate_plugins() -> None:
         environ["TPU_KERNEL_CPU_PLUGIN"] = str(plugin)
     if "TPU_KERNEL_LIBTPU" not in environ and (libtpu := _find("libtpu", "libtpu.so")):
         environ["TPU_KERNEL_LIBTPU"] = str(libtpu)
-    if cache := _cache_folder():
-        environ.setdefault("TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT", str(cache))
-        # PyTorch keeps the compiled programs of `torch.compile` in a cache of its own, whose names
-        # do not tell plug-ins apart.
-        environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache / "torchinductor"))
-        environ.setdefault("TORCH_TPU_TIER2_COMPILATION_CACHE", _shared_memory_name(cache))
-
-
-def _shared_memory_name(cache: Path) -> str:
-    """Name of TorchTPU's cache in shared memory, which is on whenever there is one on disk.
-
-    Its own name is everybody's on this machine, and machine code is not taken from anybody: so a
-    folder that belongs to this user, one for each cache on disk.
-    """
-    import hashlib
-    import secrets
-
-    name = f"tpu-kernel-{os.getuid()}-{hashlib.sha256(str(cache).encode()).hexdigest()[:12]}"
-    folder = Path("/dev/shm/torch_tpu_cache", name)
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        ours = folder.stat().st_uid == os.getuid()
-    except OSError:
-        ours = True  # there is none, so nothing comes from it
-    return name if ours else f"{name}-{secrets.token_hex(8)}"
+    if plugin := choice().get("plugin"):
+        caches.prepare(Path(plugin), library())
 
 
 def _find(package: str, file: str) -> Path | None:
@@ -126,44 +105,6 @@ def _find(package: str, file: str) -> Path | None:
 def _find_cpu_plugin() -> Path | None:
     found = (_find(package, file) for package, file in _CPU_PLUGINS)
     return next((path for path in found if path), None)
-
-
-def _cache_folder() -> Path | None:
-    """Where compiled programs stay between kernels, or None when that is switched off.
-
-    Programs of the emulation are machine code for this CPU made by one plug-in, so both are in
-    the name; TorchTPU adds its own version below. `TPU_KERNEL_CACHE` is the folder to use, or
-    `off`.
-    """
-    chosen = os.environ.get("TPU_KERNEL_CACHE")
-    if chosen is not None and chosen.lower() in ("", "0", "off"):
-        return None
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    root = Path(chosen) if chosen else Path(base).expanduser() / "tpu-kernel"
-    plugin = choice().get("plugin")
-    if not plugin:
-        return None
-    try:
-        sizes = [Path(file).stat().st_size for file in (plugin, library())]
-        cpu = _cpu_features()
-    except OSError:
-        return None
-    import hashlib
-
-    made_by = hashlib.sha256(f"{plugin} {sizes} {cpu}".encode()).hexdigest()[:12]
-    folder = root / f"{Path(plugin).parent.name}-{made_by}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder
-
-
-def _cpu_features() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith(("flags", "Features")):
-            return line
-    return ""
 
 
 def _ask_core(function: str) -> bytes:

@@ -10,6 +10,7 @@ use super::handle::{Handle, forward, give, own};
 use super::memory::Memory;
 use super::topology::Topology;
 use super::wrapped::{self, Wrapped, slice, text};
+use crate::cache;
 use crate::choice;
 use crate::pjrt::{
     Arguments, ClientAddressableDevices, ClientAddressableMemories, ClientCreate, ClientDestroy,
@@ -102,6 +103,7 @@ pub fn create(arguments: &mut ClientCreate) -> Answer {
         learn_default_memory(memory);
     }
     SESSION.begin(identify(wrapped, &client));
+    cache::prune_aside();
     arguments.client = give(client);
     Ok(())
 }

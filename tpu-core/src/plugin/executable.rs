@@ -6,6 +6,7 @@ use super::client::Client;
 use super::failure::{Answer, Failure};
 use super::handle::{Handle, forward, give, hold, keep_bytes, own, take};
 use super::wrapped;
+use crate::cache;
 use crate::pjrt::{
     Arguments, ExecutableDestroy, ExecutableGetCompileOptions, ExecutableGetCompiledMemoryStats,
     ExecutableName, ExecutableNumOutputs, ExecutableOutputMemoryKinds, ExecutableSerialize,
@@ -202,6 +203,13 @@ pub fn device_assignment(arguments: &mut LoadedExecutableGetDeviceAssignment) ->
 }
 
 pub fn serialize(arguments: &mut ExecutableSerialize) -> Answer {
+    saved_form(arguments)?;
+    // Who asks for it keeps it on disk.
+    cache::written(arguments.serialized_bytes_size);
+    Ok(())
+}
+
+fn saved_form(arguments: &mut ExecutableSerialize) -> Answer {
     if let Some(sealed) = &own::<Executable>(arguments.executable)?.sealed {
         arguments.serialized_executable = std::ptr::null_mut();
         (arguments.serialized_bytes, arguments.serialized_bytes_size) = keep_bytes(
