@@ -465,6 +465,53 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_cell_is_stopped_at_the_cap_others_are_not() {
+        let outbox = Outbox::new(Cap::parse("5").unwrap());
+        let (a, b) = (parent("a"), parent("b"));
+        for _ in 0..3 {
+            outbox.write(StreamName::Stdout, Some(&a), "123");
+        }
+        outbox.write(StreamName::Stdout, Some(&b), "45678");
+        let notice = Tally::stop_notice(Cap::parse("5").unwrap());
+        let want = [("a", "12312"), ("a", notice.as_str()), ("b", "45678")];
+        let got = texts(&outbox.take().await);
+        let got: Vec<_> = got
+            .iter()
+            .map(|(_, id, text)| (id.as_str(), text.as_str()))
+            .collect();
+        assert_eq!(got, want);
+        assert_eq!((a.tally.dropped(), b.tally.dropped()), (4, 0));
+        assert!(outbox.late_now().is_empty(), "its end tells how much");
+        a.tally.end();
+        outbox.write(StreamName::Stdout, Some(&a), "late");
+        outbox.write(StreamName::Stderr, Some(&a), "late");
+        let late: Vec<_> = outbox
+            .late()
+            .await
+            .iter()
+            .map(|p| p.msg_id.clone())
+            .collect();
+        assert_eq!(late, ["a"]);
+    }
+
+    #[test]
+    fn text_of_an_interrupted_cell_is_given_up_until_its_end_is_reached() {
+        let outbox = Outbox::new(Cap::default());
+        let (a, b, now) = (parent("a"), parent("b"), Instant::now());
+        outbox.abandon(&a, now + Duration::from_secs(60));
+        assert!(
+            !outbox.is_abandoned(&a),
+            "front ends have some time to take it"
+        );
+        outbox.abandon(&a, now);
+        assert!(outbox.is_abandoned(&a) && !outbox.is_abandoned(&b));
+        outbox.came_to_end_of(&b);
+        assert!(outbox.is_abandoned(&a));
+        outbox.came_to_end_of(&a);
+        assert!(!outbox.is_abandoned(&a));
+    }
+
+    #[tokio::test]
     async fn a_message_cuts_the_pause_of_a_stream_short() {
         let outbox = Arc::new(Outbox::new(Cap::default()));
         let writer = Arc::clone(&outbox);

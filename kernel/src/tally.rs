@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use memchr::{memchr, memrchr};
+
 use crate::outbox::StreamName;
 
 /// A browser holds a notebook's text, and the file it is saved to, in strings of less than 512 MiB.
@@ -85,7 +87,7 @@ impl Tally {
         let line = &self.line[name.index()];
         let mut shown = self.shown.load(Relaxed);
         let mut open = line.load(Relaxed);
-        if text.as_bytes().contains(&b'\r') {
+        if memchr(b'\r', text.as_bytes()).is_some() {
             for piece in text.split_inclusive('\n') {
                 let body = piece.trim_end_matches('\n').trim_end_matches('\r');
                 let kept = match body.rfind('\r') {
@@ -105,7 +107,7 @@ impl Tally {
             }
         } else {
             shown += text.len() as u64;
-            open = match text.rfind('\n') {
+            open = match memrchr(b'\n', text.as_bytes()) {
                 Some(at) => (text.len() - at - 1) as u64,
                 None => open + text.len() as u64,
             };

@@ -69,7 +69,7 @@ def test_a_command_left_in_the_background_writes_into_its_cell(kernel: Notebook)
     assert late(kernel, second, "bang") == "bang\n"
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_worker_process_goes_on_printing_into_its_cell(
     kernel: Notebook, method: str, tmp_path: object
 ) -> None:
@@ -85,6 +85,28 @@ def test_a_worker_process_goes_on_printing_into_its_cell(
     second = kernel.run("print('mine'); go.set(); process.join(); process.exitcode")
     assert (second.stdout, second.text) == ("mine\n", "0")
     assert late(kernel, first, "worker") == "worker\n"
+
+
+def test_workers_of_a_fork_server_print_into_the_cell_that_starts_them(
+    kernel: Notebook, tmp_path: object
+) -> None:
+    module = "import sys\ndef tell(word): print(word, flush=True); print(word, file=sys.stderr, flush=True)\n"
+    with open(f"{tmp_path}/teller.py", "w") as file:
+        file.write(module)
+    first = first_cell(
+        kernel,
+        f"import multiprocessing, sys, threading\nsys.path.insert(0, {str(tmp_path)!r})\nfrom teller import tell\n"
+        "def start(method, word):\n"
+        "    process = multiprocessing.get_context(method).Process(target=tell, args=(word,))\n"
+        "    process.start(); process.join()\n"
+        "start('forkserver', 'one'); go = threading.Event()\n"
+        "def later(): go.wait(10); start('forkserver', 'late'); start('spawn', 'spawned')\n"
+        "thread = threading.Thread(target=later); thread.start()",
+    )
+    second = kernel.run("start('forkserver', 'two')\ngo.set(); thread.join()")
+    assert (second.stdout, second.stderr) == ("two\n", "two\n")
+    theirs = late(kernel, first, "spawned\nspawned\n")
+    assert sorted(theirs.splitlines()) == ["late", "late", "spawned", "spawned"]
 
 
 def test_a_thread_starts_its_commands_for_its_own_cell(kernel: Notebook) -> None:

@@ -5,6 +5,7 @@ Tasks and callbacks of asyncio need nothing: they run in a copy of the context t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -13,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from . import _kernel
+from .children import Output
 from .imports import when_imported
 from .parent import PARENT
 
@@ -106,10 +108,40 @@ class _Forks(threading.local):
         self.in_parent()
 
 
+def own_workers(popen: ModuleType) -> None:
+    """As `own_commands`, for processes of `multiprocessing` that are spawned or forked by its server.
+
+    The server was started by some cell; what it forks for another one gets that one's output.
+    """
+    launch = popen.Popen._launch
+    served = popen.Popen.method == "forkserver"
+
+    @functools.wraps(launch)
+    def launch_with_parent(self: Any, process: Any) -> None:
+        fds = _kernel.output_fds(PARENT.get())
+        if fds is None and served:
+            with contextlib.suppress(OSError):  # one of them is closed
+                fds = (os.dup(1), os.dup(2))
+        if fds is None:
+            launch(self, process)
+            return
+        process._tpu_kernel_output = Output(fds)
+        try:
+            launch(self, process)
+        finally:
+            del process._tpu_kernel_output
+            for fd in fds:
+                os.close(fd)
+
+    popen.Popen._launch = launch_with_parent
+
+
 def install() -> None:
     """Once, at start."""
     own_threads()
     when_imported("concurrent.futures.thread", own_pooled_work)
     when_imported("subprocess", own_commands)
+    when_imported("multiprocessing.popen_forkserver", own_workers)
+    when_imported("multiprocessing.popen_spawn_posix", own_workers)
     forks = _Forks()
     os.register_at_fork(before=forks.before, after_in_parent=forks.in_parent, after_in_child=forks.in_child)

@@ -236,3 +236,78 @@ pub fn check(result: libc::c_int) -> io::Result<libc::c_int> {
         Ok(result)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn cell() -> Arc<Parent> {
+        let header = br#"{"msg_id":"a","msg_type":"execute_request"}"#;
+        Parent::from_header(Bytes::from_static(header)).unwrap()
+    }
+
+    fn drained(pair: &Pair) -> Vec<(StreamName, String)> {
+        let mut got = Vec::new();
+        pair.drain(true, |name, owner, text| {
+            let whose = match owner {
+                Owner::Running => "running",
+                Owner::Cell(parent) => parent.as_ref().map_or("none", |p| &p.msg_id),
+            };
+            got.push((name, format!("{whose}: {text}")));
+        });
+        got
+    }
+
+    #[test]
+    fn what_a_child_writes_after_its_cell_is_still_the_cells() {
+        let (pair, [out, err]) = Pair::new(Owner::Running).unwrap();
+        let mut child = File::from(out.try_clone().unwrap());
+        child.write_all(b"early").unwrap();
+        assert_eq!(
+            drained(&pair),
+            [(StreamName::Stdout, "running: early".into())]
+        );
+        child.write_all(b"at the end").unwrap();
+        drop((out, err));
+        let mut at_end = String::new();
+        let lives = pair.retire(Owner::Cell(Some(cell())), |_, _, text| {
+            at_end.push_str(text);
+        });
+        assert!(lives && pair.is_of(&cell()) && !pair.have_ended());
+        assert_eq!(at_end, "at the end");
+        assert!(pair.has_ended(StreamName::Stderr) && !pair.has_ended(StreamName::Stdout));
+        child.write_all(b"late").unwrap();
+        assert_eq!(drained(&pair), [(StreamName::Stdout, "a: late".into())]);
+        drop(child);
+        assert_eq!(drained(&pair), []);
+        assert!(pair.have_ended());
+    }
+
+    #[test]
+    fn a_pair_nobody_holds_is_not_kept() {
+        let (pair, writers) = Pair::new(Owner::Running).unwrap();
+        drop(writers);
+        assert!(!pair.retire(Owner::Cell(None), |_, _, _| ()));
+        assert!(pair.writers().is_none(), "nobody would read what goes in");
+    }
+
+    #[test]
+    fn a_further_writing_end_leads_into_the_same_pipe() {
+        let (pair, first) = Pair::new(Owner::Cell(Some(cell()))).unwrap();
+        let [out, err] = pair.writers().unwrap();
+        drop(first);
+        File::from(out).write_all(b"one").unwrap();
+        File::from(err).write_all(b"two \xe2\x82").unwrap();
+        let want = [
+            (StreamName::Stdout, "a: one".into()),
+            (StreamName::Stderr, "a: two ".into()),
+            (StreamName::Stderr, "a: \u{fffd}".into()),
+        ];
+        assert_eq!(drained(&pair), want);
+        assert!(pair.have_ended());
+    }
+}
