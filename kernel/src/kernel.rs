@@ -22,6 +22,7 @@ use crate::process::{self, Thread};
 use crate::request::{MainQueue, Request, Service, ServiceQueue};
 use crate::tally::{self, Cap};
 use crate::usage::Usage;
+use crate::widget_control::WidgetControl;
 use crate::wire::EMPTY_OBJECT;
 
 /// How long an interrupted cell's output may take to reach the front end.
@@ -49,6 +50,7 @@ pub struct Kernel {
     pub input: Input,
     pub language: Language,
     pub watch: Watch,
+    pub(crate) widget_control: WidgetControl,
     pub usage: Usage,
     pub(crate) capture: Capture,
     pub(crate) stopping: AtomicBool,
@@ -117,6 +119,7 @@ impl Kernel {
             input: Input::new()?,
             language: Language::new(python),
             watch: Watch::default(),
+            widget_control: WidgetControl::default(),
             usage: Usage::default(),
             capture,
             stopping: AtomicBool::new(false),

@@ -23,6 +23,7 @@ mod session;
 pub(crate) mod tally;
 mod usage;
 mod utf8;
+mod widget_control;
 pub mod wire;
 pub mod zmtp;
 

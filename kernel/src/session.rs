@@ -55,6 +55,11 @@ pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
         "execute_request" if kernel.is_stopping() => {
             kernel.answer_aborted(&request);
         }
+        "comm_open" | "comm_msg" | "comm_close"
+            if kernel.widget_control.takes(msg_type, &request.content) =>
+        {
+            kernel.service.push(Service::Answer(request));
+        }
         "execute_request" | "comm_open" | "comm_msg" | "comm_close" => kernel.main.push(request),
         "complete_request"
         | "inspect_request"

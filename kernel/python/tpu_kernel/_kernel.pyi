@@ -72,7 +72,8 @@ def next_main() -> Request | None:
     """
 
 def next_service(timeout: float) -> Request | None:
-    """Waits, GIL released, for a complete, inspect, is_complete, history, comm_info request.
+    """Waits, GIL released, for a complete, inspect, is_complete, history, comm_info request, or a
+    comm_* message of a `jupyter.widget.control` comm, which `finish` ends.
 
     None after `timeout` seconds. `msg_type == "exit"` asks the service thread to run the
     `atexit` functions because the main thread does not come back; it needs no reply.

@@ -92,7 +92,8 @@ def facade_spec(fullname: str) -> ModuleSpec:
             spec = importlib.util.spec_from_file_location(fullname, stem + ".py")
     if spec is None:
         raise ModuleNotFoundError(
-            f"this is the PyTorch (TPU) kernel, whose `{FACADE}` package has no module `{fullname}`",
+            f"`{fullname}` is not in the PyTorch (TPU) kernel, which is not {FACADE}: run what needs it in a child "
+            f"process (`!{{sys.executable}} ...`) or under a Python 3 ({FACADE}) kernel",
             name=fullname,
         )
     return spec

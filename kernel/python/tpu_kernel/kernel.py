@@ -256,6 +256,21 @@ class Kernel:
             stream, msg_or_type, content, self.get_parent(), ident, buffers, track, header, metadata
         )
 
+    @property
+    def _parent_ident(self) -> dict[str, list[bytes]]:
+        """Nothing is routed by it here; libraries look whether it is there."""
+        return {"shell": [], "control": []}
+
+    @property
+    def user_ns(self) -> dict[str, Any]:
+        """The names of the notebook."""
+        return self.shell.user_ns
+
+    @property
+    def user_module(self) -> Any:
+        """The module the cells run in."""
+        return self.shell.user_module
+
     def raw_input(self, prompt: object = "") -> str:
         """Ask the person for a line."""
         return stdio.ask(prompt)

@@ -148,6 +148,7 @@ class MainLoop:
                 comms.dispatch(self._shell.kernel, request)
         except KeyboardInterrupt:
             interrupts.idle()
+            self._shell.showtraceback()
         finally:
             self._shell.kernel.parents.end()
             _kernel.finish(request)

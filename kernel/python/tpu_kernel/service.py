@@ -1,4 +1,5 @@
-"""The service thread: complete, inspect, is_complete, history and comm_info while a cell runs.
+"""The service thread: complete, inspect, is_complete, history, comm_info, and the state of all widgets
+for a page that was reloaded, while a cell runs.
 
 Completing and inspecting run what objects bring along (`__dir__`, properties, `repr`) and may take
 long; they have a thread of their own, started by the first of them, so that the others need not wait.
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from . import _kernel, interrupts, jsontext
+from . import _kernel, comms, interrupts, jsontext
 from .parent import PARENT
 from .shell import NotebookShell, safe_str
 
@@ -175,6 +176,9 @@ def serve(shell: NotebookShell) -> None:
             _kernel.exit(0)
         elif request.msg_type in Lookups.MSG_TYPES:
             lookups.put(request)
+        elif request.msg_type in comms.MSG_TYPES:
+            PARENT.set(request.parent)
+            comms.answer_control(shell.kernel, request)
         else:
             answer(shell, request)
 

@@ -34,6 +34,21 @@ ENVIRONMENT = {
     "GIT_PAGER": "cat",
 }
 
+# What `%gui` and `%matplotlib` may name: drawn by the front end, or not at all.
+WITHOUT_WINDOWS = (
+    None,
+    "",
+    "none",
+    "inline",
+    "agg",
+    "asyncio",
+    "widget",
+    "ipympl",
+    "notebook",
+    "nbagg",
+    "webagg",
+)
+
 
 class NotebookShell(InteractiveShell):
     """The shell that runs the cells."""
@@ -233,7 +248,7 @@ class NotebookShell(InteractiveShell):
 
     def enable_gui(self, gui: str | None = None) -> None:
         """`%gui`: asyncio is always on; windows of other toolkits cannot open from a server."""
-        if gui not in (None, "", "none", "inline", "agg", "asyncio"):
+        if gui not in WITHOUT_WINDOWS:
             raise UsageError(
                 f"`%gui {gui}`: this kernel runs no {gui} event loop; use `%matplotlib inline` or `widget`"
             )

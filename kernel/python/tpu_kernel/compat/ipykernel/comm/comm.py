@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import comm
+import comm  # noqa: F401  first: what we replace in it
+from tpu_kernel.comm_objects import Comm
 
-Comm = BaseComm = comm.Comm  # type: ignore[attr-defined]
+BaseComm = Comm
 
 __all__ = ["BaseComm", "Comm"]

@@ -1,0 +1,1 @@
+"""Inline figures, where older libraries look for them."""

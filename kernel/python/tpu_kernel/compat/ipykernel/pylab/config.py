@@ -1,0 +1,3 @@
+"""The settings of inline figures, where older libraries look for them."""
+
+from matplotlib_inline.config import *
