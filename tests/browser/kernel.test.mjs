@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { Lab, text } from './lab.mjs';
+import { Lab, sleep, text } from './lab.mjs';
 
 let lab;
 before(async () => { lab = await Lab.start(); }, { timeout: 120_000 });
@@ -37,6 +37,20 @@ test('interrupting an endless loop leaves a usable kernel', limit, async () => {
   const [, error] = await lab.outputs(0);
   assert.equal(error.output_type, 'error');
   assert.equal(error.ename, 'KeyboardInterrupt');
+  assert.equal(text(await lab.run(1)), 'alive\n');
+});
+
+test('an endless print leaves a page that can be used', limit, async () => {
+  await lab.openCells('endless.ipynb', 'while True: print("x" * 200)', 'print("alive")');
+  const { over } = lab.begin(0);
+  await sleep(5000);
+  const asked = Date.now();
+  await lab.interrupt();
+  await over;
+  await lab.waitStatus('idle');
+  // Of it, 0.3 s are the kernel's; the server and the page have megabytes to look at.
+  assert.ok(Date.now() - asked < 20_000, `idle ${Date.now() - asked} ms after the interrupt`);
+  assert.ok(text(await lab.outputs(0)).startsWith(`${'x'.repeat(200)}\nx`));
   assert.equal(text(await lab.run(1)), 'alive\n');
 });
 
