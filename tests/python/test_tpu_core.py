@@ -119,13 +119,6 @@ def test_a_compiled_function_compiles_nothing_once_it_is_warm(tmp_path: Path) ->
     assert seen == {"falls": True, "compiles": 0, "executions": 4}
 
 
-def test_cumsum_ends_in_a_value_or_an_error_and_never_in_an_abort(tmp_path: Path) -> None:
-    seen, _ = run("scan", tmp_path)
-    assert seen["alive"] == 16.0
-    right = seen["message"] == "[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]"
-    assert right or "scan" in seen["message"]
-
-
 def test_attention_runs_without_a_tpu_kernel(tmp_path: Path) -> None:
     seen, _ = run("attention", tmp_path)
     assert seen["error"] < 1e-5

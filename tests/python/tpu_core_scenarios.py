@@ -319,17 +319,6 @@ def saved_again() -> dict[str, Any]:
     return {"value": value, "compiles": counters["compiles"], "cache_hits": counters["cache_hits"]}
 
 
-def scan() -> dict[str, Any]:
-    import torch
-
-    x = torch.ones(8, device="tpu")
-    try:
-        message = str(torch.cumsum(x, 0).cpu().tolist())
-    except RuntimeError as error:
-        message = str(error)
-    return {"message": message, "alive": (x * 2).sum().item()}
-
-
 def matmul() -> dict[str, Any]:
     import torch
 

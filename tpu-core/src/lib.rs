@@ -14,12 +14,14 @@
 //! It knows of no Jupyter and no Python.
 
 pub mod api;
+mod bytecode;
 mod cache;
 pub mod choice;
 pub mod client;
 mod pjrt;
 mod plugin;
 mod program;
+mod rewrite;
 mod session;
 
 pub use api::Snapshot;

@@ -96,12 +96,6 @@ pub fn unseal(sealed: &[u8], maker: u64) -> Option<&[u8]> {
     (header == expected).then_some(code)
 }
 
-/// Whether a program holds the scan composite, which some CPU plug-ins abort on.
-pub fn has_scan(code: &[u8]) -> bool {
-    let needle = b"chlo.scan";
-    code.windows(needle.len()).any(|window| window == needle)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,11 +155,5 @@ mod tests {
         assert_eq!(unseal(&sealed, 8), None);
         assert_eq!(unseal(&sealed[..sealed.len() - 1], 7), None);
         assert_eq!(unseal(b"code", 7), None);
-    }
-
-    #[test]
-    fn the_scan_composite_is_seen() {
-        assert!(has_scan(b"...chlo.scan\0..."));
-        assert!(!has_scan(b"chlo.sca"));
     }
 }

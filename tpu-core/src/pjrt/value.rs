@@ -41,6 +41,7 @@ impl Code {
 
 /// A program to compile.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Program {
     pub struct_size: usize,
     pub extension_start: Raw,

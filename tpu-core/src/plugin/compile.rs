@@ -13,8 +13,8 @@ use super::topology::Topology;
 use super::transfer::record_failure;
 use super::wrapped::{self, Wrapped, bytes};
 use crate::pjrt::{ClientCompile, ClientLoad, Compile, ExecutableDeserializeAndLoad, Program, Raw};
-use crate::program;
 use crate::session::{EventKind, Open, Record, SESSION, now_ns};
+use crate::{program, rewrite};
 
 pub fn compile(arguments: &mut ClientCompile) -> Answer {
     compile_and_count(arguments).map_err(record_failure)
@@ -23,8 +23,10 @@ pub fn compile(arguments: &mut ClientCompile) -> Answer {
 fn compile_and_count(arguments: &mut ClientCompile) -> Answer {
     let wrapped = wrapped::get()?;
     let client = client_of(arguments.client)?;
-    let code = code(arguments.program)?;
-    guard(wrapped, code)?;
+    let given = given(arguments.program)?;
+    let code = bytes(given.code.cast(), given.code_size);
+    let fitted = fit(wrapped, code)?;
+    let mut program = with_code(given, &fitted);
     let options = options(
         wrapped,
         arguments.compile_options,
@@ -33,6 +35,7 @@ fn compile_and_count(arguments: &mut ClientCompile) -> Answer {
     let started_ns = now_ns();
     let mut inner = *arguments;
     inner.client = client.inner();
+    inner.program = (&raw mut program).cast();
     inner.compile_options = options.as_ptr().cast_mut().cast();
     inner.compile_options_size = options.len();
     let compiling = SESSION.compiling.begin(Open {
@@ -83,12 +86,32 @@ fn record(
     });
 }
 
-/// The bytes of a program.
-fn code<'a>(program: Raw) -> Result<&'a [u8], Failure> {
+/// The program a caller gives.
+fn given<'a>(program: Raw) -> Result<&'a Program, Failure> {
     // SAFETY: the caller gives a program that lives during the call, or null.
-    let program = unsafe { program.cast::<Program>().as_ref() }
-        .ok_or_else(|| Failure::invalid("no program"))?;
-    Ok(bytes(program.code.cast(), program.code_size))
+    unsafe { program.cast::<Program>().as_ref() }.ok_or_else(|| Failure::invalid("no program"))
+}
+
+/// A program's bytes as the wrapped plug-in can compile them.
+fn fit<'a>(wrapped: &Wrapped, code: &'a [u8]) -> Result<Cow<'a, [u8]>, Failure> {
+    if wrapped.real {
+        return Ok(Cow::Borrowed(code));
+    }
+    rewrite::without_scans(code).map_err(|_| {
+        Failure::unimplemented(
+            "the emulated TPU cannot read this version's programs with a scan (cumsum and what is built on it): \
+             move the tensor to the CPU for this step",
+        )
+    })
+}
+
+/// `given` with `code` in the place of its own.
+fn with_code(given: &Program, code: &[u8]) -> Program {
+    Program {
+        code: code.as_ptr().cast_mut().cast(),
+        code_size: code.len(),
+        ..*given
+    }
 }
 
 /// Compile options as the wrapped plug-in understands them.
@@ -101,26 +124,18 @@ fn options<'a>(wrapped: &Wrapped, start: Raw, size: usize) -> Cow<'a, [u8]> {
     }
 }
 
-/// Turn a program that would end the process into an error.
-fn guard(wrapped: &Wrapped, code: &[u8]) -> Answer {
-    if wrapped.real || !program::has_scan(code) {
-        return Ok(());
-    }
-    Err(Failure::unimplemented(
-        "the emulated TPU cannot run scan operations (cumsum, cumprod, logcumsumexp and what is built on them): \
-         move the tensor to the CPU for this step",
-    ))
-}
-
 pub fn compile_for_topology(arguments: &mut Compile) -> Answer {
     let wrapped = wrapped::get()?;
-    guard(wrapped, code(arguments.program)?)?;
+    let given = given(arguments.program)?;
+    let fitted = fit(wrapped, bytes(given.code.cast(), given.code_size))?;
+    let mut program = with_code(given, &fitted);
     let options = options(
         wrapped,
         arguments.compile_options,
         arguments.compile_options_size,
     );
     let mut inner = *arguments;
+    inner.program = (&raw mut program).cast();
     inner.topology = own::<Topology>(arguments.topology)?.inner();
     inner.client = if arguments.client.is_null() {
         arguments.client
