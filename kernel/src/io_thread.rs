@@ -2,7 +2,7 @@
 //! and no signal is delivered to it.
 //!
 //! Tasks on it: `shell`, `control`, `stdin` (receive), `publish` (send), `welcome` (JEP 65),
-//! `interrupt`, `captures` (one task for each pipe), `late`, `parent`, `sigterm`, `lifecycle`; the heartbeat is the echo's own.
+//! `crash`, `interrupt`, `captures` (one task for each pipe), `late`, `parent`, `sigterm`, `lifecycle`; the heartbeat is the echo's own.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::capture::{self, Capture};
 use crate::connection::{Connection, ConnectionError};
+use crate::crash;
 use crate::interrupt;
 use crate::kernel::Kernel;
 use crate::late;
@@ -70,6 +71,7 @@ struct Sockets {
 pub fn start(connection_file: &Path, python: &str) -> Result<Arc<Kernel>, StartError> {
     let connection = Connection::read(connection_file)?;
     let sigterm = process::install_handlers()?.duplicate()?;
+    crash::install()?;
     let (bound_sender, bound) = mpsc::channel();
     let (kernel_sender, kernel_receiver) = mpsc::channel::<Arc<Kernel>>();
     let for_thread = connection.clone();
@@ -186,6 +188,11 @@ async fn serve(kernel: Arc<Kernel>, sockets: Sockets, sigterm: OwnedFd) {
                 outlet.welcome(subscribed.peer, &subscribed.topic);
             }
         });
+    }
+    {
+        let outlet = Arc::clone(&outlet);
+        let flush = move |deadline| async move { outlet.flush(deadline).await };
+        tokio::spawn(crash::watch(Arc::clone(&kernel), flush));
     }
     tokio::spawn(interrupt::watch(Arc::clone(&kernel)));
     tokio::spawn(publish(Arc::clone(&kernel), Arc::clone(&outlet)));

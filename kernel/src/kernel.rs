@@ -13,11 +13,12 @@ use tokio::sync::Notify;
 
 use crate::capture::{Capture, Owner};
 use crate::connection::Connection;
+use crate::crash::LogTail;
 use crate::input::Input;
 use crate::interrupt::{Pending, Watch};
 use crate::language::Language;
 use crate::outbox::{Entry, Outbox, Publication, Reply, StreamName};
-use crate::parent::Parent;
+use crate::parent::{Channel, Parent};
 use crate::process::{self, Thread};
 use crate::request::{MainQueue, Request, Service, ServiceQueue};
 use crate::tally::{self, Cap};
@@ -36,6 +37,8 @@ struct Running {
     last: Option<Arc<Parent>>,
     /// An interrupt that `current` has not obeyed yet.
     interrupt: Option<Pending>,
+    /// Number of the last cell, as it is shown.
+    execution_count: i64,
 }
 
 /// Everything both sides need. One per process.
@@ -52,6 +55,7 @@ pub struct Kernel {
     pub watch: Watch,
     pub(crate) widget_control: WidgetControl,
     pub usage: Usage,
+    pub(crate) log_tail: LogTail,
     pub(crate) capture: Capture,
     pub(crate) stopping: AtomicBool,
     /// The order to stop was given.
@@ -60,7 +64,7 @@ pub struct Kernel {
     pub(crate) exit_code: AtomicI32,
     pub(crate) exit: Notify,
     exit_wanted: AtomicBool,
-    main_thread: Thread,
+    pub(crate) main_thread: Thread,
     running: Mutex<Running>,
 }
 
@@ -121,6 +125,7 @@ impl Kernel {
             watch: Watch::default(),
             widget_control: WidgetControl::default(),
             usage: Usage::default(),
+            log_tail: LogTail::default(),
             capture,
             stopping: AtomicBool::new(false),
             stop: Notify::new(),
@@ -149,6 +154,7 @@ impl Kernel {
         self.capture.begin_cell(last.as_ref(), |name, owner, text| {
             self.write_captured(name, owner, text);
         });
+        self.log_tail.clear();
         let mut running = lock(&self.running);
         running.current = Some(Arc::clone(&request.parent));
         running.last = Some(Arc::clone(&request.parent));
@@ -158,6 +164,7 @@ impl Kernel {
 
     /// Announce the cell that runs.
     pub fn execute_input(&self, request: &Request, code: &str, execution_count: i64) {
+        lock(&self.running).execution_count = execution_count;
         let content = json!({"code": code, "execution_count": execution_count});
         let content = content.to_string().into();
         self.publish(
@@ -331,6 +338,9 @@ impl Kernel {
     }
 
     pub(crate) fn write_captured(&self, name: StreamName, owner: &Owner, text: &str) {
+        if name == StreamName::Stderr {
+            self.log_tail.push(text);
+        }
         match owner {
             Owner::Running => self.write(name, None, text),
             Owner::Cell(Some(parent)) => self.write(name, Some(parent), text),
@@ -408,6 +418,48 @@ impl Kernel {
         {
             // Under the lock: nothing comes after the line that settles it.
             self.outbox.push(line(interrupt));
+        }
+    }
+
+    /// Number of the cell that runs on the main thread.
+    pub(crate) fn running_cell(&self) -> Option<i64> {
+        let running = lock(&self.running);
+        let current = running.current.as_ref()?;
+        (current.msg_type == "execute_request").then_some(running.execution_count)
+    }
+
+    /// The process is about to end by a signal. Tell the server's log, and answer what runs and
+    /// waits, so that no front end waits for ever.
+    pub(crate) fn announce_crash(&self, signal: &str, lines: &[String]) {
+        let text = lines.join("\n") + "\n";
+        self.capture
+            .log(StreamName::Stderr, &format!("tpu-kernel: {text}"));
+        if self.is_stopping() {
+            return;
+        }
+        let Some(parent) = self.running() else {
+            let content = json!({"name": "stderr", "text": text}).to_string().into();
+            let last = self.output_parent();
+            self.publish("stream", last.as_deref(), EMPTY_OBJECT, content, Vec::new());
+            return;
+        };
+        let cell = self.running_cell();
+        let mut content = json!({"ename": signal, "evalue": lines.first(), "traceback": lines});
+        let error = content.to_string().into();
+        self.publish("error", Some(&parent), EMPTY_OBJECT, error, Vec::new());
+        let waiting = self.main.take_executes();
+        content["status"] = "error".into();
+        content["execution_count"] = cell.into();
+        let reply = cell.map(|_| Reply {
+            channel: Channel::Shell,
+            parent: Arc::clone(&parent),
+            msg_type: "execute_reply".into(),
+            metadata: EMPTY_OBJECT,
+            content: content.to_string().into(),
+        });
+        self.end_request(&parent, reply);
+        for request in &waiting {
+            self.answer_aborted(request);
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod capture;
 mod connection;
+pub mod crash;
 pub mod device;
 mod input;
 mod interrupt;

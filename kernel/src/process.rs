@@ -17,6 +17,13 @@ pub fn is_forked_child() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
+/// Is this the kernel's own process, not a child that was forked or is about to `exec`?
+/// Async-signal-safe.
+pub fn is_kernel() -> bool {
+    // SAFETY: `getpid` cannot fail.
+    unsafe { libc::getpid() == KERNEL_PID.load(Ordering::Relaxed) }
+}
+
 extern "C" fn after_fork_in_child() {
     FORKED.store(true, Ordering::Relaxed);
     // A worker ended by its parent must die, not shut the kernel down.
@@ -27,8 +34,7 @@ extern "C" fn after_fork_in_child() {
 }
 
 extern "C" fn on_sigterm(_: libc::c_int) {
-    // SAFETY: `getpid` is async-signal-safe. A child between `vfork` and `exec` shares our memory.
-    if unsafe { libc::getpid() } != KERNEL_PID.load(Ordering::Relaxed) {
+    if !is_kernel() {
         // SAFETY: async-signal-safe; ends the child only.
         unsafe { libc::_exit(128 + libc::SIGTERM) }
     }
@@ -75,6 +81,11 @@ impl Thread {
     pub fn current() -> Self {
         // SAFETY: cannot fail.
         Self(unsafe { libc::pthread_self() })
+    }
+
+    /// As the system's C library and faulthandler name it.
+    pub fn id(self) -> u64 {
+        self.0
     }
 
     /// Send SIGINT to exactly this thread, so that it is the one whose system call returns.

@@ -4,9 +4,11 @@
 //! - `requests`: what Python answers
 //! - `output`: streams, publications, questions
 //! - `tpu`: the runtime session of tpu-core
+//! - `crash`: how faulthandler and the report of a crash work together
 //! - `embedded`: the entry of the launcher, which starts Python inside this library
 
 mod buffers;
+mod crash;
 mod embedded;
 mod output;
 mod requests;
@@ -15,8 +17,15 @@ mod tpu;
 
 use pyo3::prelude::*;
 
+/// Not the C library's: a thread that dies inside `malloc` leaves it locked or broken, and the io
+/// thread is to report just that.
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 #[pymodule]
 mod _kernel {
+    #[pymodule_export]
+    use crate::crash::{crash_copy, crash_handlers_on_top, crash_stack_fd};
     #[pymodule_export]
     use crate::output::{Stream, input_request, original_fd, output_fds, publish, running};
     #[pymodule_export]

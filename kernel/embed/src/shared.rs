@@ -13,6 +13,8 @@ static KERNEL: OnceLock<Arc<Kernel>> = OnceLock::new();
 /// Bind the sockets and start the io thread, once in a process.
 pub fn start_kernel(connection_file: &Path) -> Result<(), StartError> {
     if KERNEL.get().is_none() {
+        // SAFETY: called once. A child that is forked while another thread allocates can allocate too.
+        unsafe { dlmalloc::enable_alloc_after_fork() };
         let kernel = tpu_kernel::start(connection_file, &python_version())?;
         let _ = KERNEL.set(kernel);
     }

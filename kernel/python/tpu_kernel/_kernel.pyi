@@ -154,6 +154,17 @@ def input_request(prompt: str, password: bool, parent: Parent | None = None) -> 
     KeyboardInterrupt honoured). A late answer to an earlier question is dropped.
     Raises RuntimeError when the request has `allow_stdin: false` or no request runs."""
 
+# -- crashes -------------------------------------------------------------------
+
+def crash_stack_fd() -> int:
+    """A file in memory: what faulthandler writes there is part of the report of a crash."""
+
+def crash_handlers_on_top() -> None:
+    """Call once faulthandler is enabled: our handlers run first and call it. Main thread."""
+
+def crash_copy(fd: int) -> None:
+    """Write the stack to `fd` too, as the notebook's own `faulthandler.enable` asks; -1: no more."""
+
 # -- the TPU session (tpu-core) --------------------------------------------------
 
 def tpu_attach(library: str) -> bool:

@@ -13,7 +13,7 @@ from IPython.core.profiledir import ProfileDir
 from IPython.core.shellapp import InteractiveShellApp, shell_aliases, shell_flags
 from traitlets import Unicode
 
-from . import _kernel, comms, execute, imports, jsontext, loop, ownership, service, stdio
+from . import _kernel, comms, crash, execute, imports, jsontext, loop, ownership, service, stdio
 from .kernel import LANGUAGE_INFO, Kernel
 from .shell import NotebookShell
 
@@ -57,6 +57,7 @@ class IPKernelApp(BaseIPythonApplication, InteractiveShellApp):
         super().initialize(argv)
         self.config.IPKernelApp.connection_file = self.connection_file
         stdio.install()
+        crash.install()
         self.init_path()
         self.init_shell()
         self.init_gui_pylab()

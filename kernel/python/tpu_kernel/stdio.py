@@ -176,25 +176,6 @@ def ask_password(prompt: object = "Password: ", stream: object = None, **_: obje
     return _ask(prompt, password=True)
 
 
-def _quiet_faulthandler() -> None:
-    """Let faulthandler write to the server's log unless told a file: the pipe may be dead by then."""
-    import faulthandler
-
-    log = _kernel.original_fd(2)
-    enable, register = faulthandler.enable, faulthandler.register
-
-    def enable_to_log(file: Any = None, all_threads: bool = True, **more: Any) -> None:
-        enable(log if file is None else file, all_threads, **more)
-
-    def register_to_log(
-        signum: int, file: Any = None, all_threads: bool = True, chain: bool = False, **more: Any
-    ) -> None:
-        register(signum, log if file is None else file, all_threads, chain, **more)
-
-    faulthandler.enable = enable_to_log
-    faulthandler.register = register_to_log
-
-
 def install() -> None:
     """Make the notebook the place where Python writes and asks."""
     for original in (sys.__stdout__, sys.__stderr__):
@@ -210,4 +191,3 @@ def install() -> None:
         getpass.getpass = ask_password  # type: ignore[attr-defined]
 
     when_imported("getpass", use_ours)
-    _quiet_faulthandler()
