@@ -1,8 +1,14 @@
-//! The connection file: where to bind and how to sign. Owns the errors a person sees when it is wrong.
+//! The connection file: where to bind, how to sign and whether to encrypt. Owns the errors a person sees when it is wrong.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jupyter_protocol::{ConnectionInfo, connection_info::Transport};
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use crate::zmtp::{KeyError, KeyPair, Security};
 
 /// What can be wrong with a connection file, in one line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -30,15 +36,41 @@ pub enum ConnectionError {
          hmac-sha256 only (Jupyter's default: remove `Session.signature_scheme` from the configuration)"
     )]
     Scheme { path: PathBuf, scheme: String },
+    #[error(
+        "the connection file `{path}` asks for encryption with keys that do not do: {source}. Remove \
+         it and let the Jupyter server make new ones, or set `KernelManager.transport_encryption` to \
+         \"disabled\""
+    )]
+    Keys {
+        path: PathBuf,
+        #[source]
+        source: KeyError,
+    },
+    #[error(
+        "the connection file `{path}` holds a `curve_publickey` without its `curve_secretkey`: it is a \
+         client's copy; start the kernel from the file that the Jupyter server wrote"
+    )]
+    NoSecretKey { path: PathBuf },
+}
+
+/// The keys of a kernel whose manager has `transport_encryption`, in Z85.
+#[derive(Deserialize)]
+struct Keys {
+    #[serde(default)]
+    curve_publickey: Option<String>,
+    #[serde(default)]
+    curve_secretkey: Option<Zeroizing<String>>,
 }
 
 /// A connection file as read.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Connection {
     /// Where it stands; `get_connection_file()` answers this.
     pub path: PathBuf,
     /// Its content.
     pub info: ConnectionInfo,
+    /// Whether its sockets encrypt, and with what.
+    pub security: Security,
 }
 
 impl Connection {
@@ -48,11 +80,13 @@ impl Connection {
             path: path.into(),
             source,
         })?;
-        let info: ConnectionInfo =
-            serde_json::from_str(&text).map_err(|source| ConnectionError::Invalid {
-                path: path.into(),
-                source,
-            })?;
+        let text = Zeroizing::new(text);
+        let invalid = |source| ConnectionError::Invalid {
+            path: path.into(),
+            source,
+        };
+        let info: ConnectionInfo = serde_json::from_str(&text).map_err(invalid)?;
+        let keys: Keys = serde_json::from_str(&text).map_err(invalid)?;
         if info.signature_scheme != "hmac-sha256" {
             return Err(ConnectionError::Scheme {
                 path: path.into(),
@@ -62,6 +96,7 @@ impl Connection {
         Ok(Self {
             path: path.into(),
             info,
+            security: security(path, &keys)?,
         })
     }
 
@@ -72,6 +107,32 @@ impl Connection {
             Transport::IPC => format!("ipc://{}-{port}", self.info.ip),
         }
     }
+}
+
+/// The file holds the key that signs.
+impl fmt::Debug for Connection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Connection")
+            .field("path", &self.path)
+            .field("security", &self.security)
+            .finish_non_exhaustive()
+    }
+}
+
+fn security(path: &Path, keys: &Keys) -> Result<Security, ConnectionError> {
+    let Some(secret) = &keys.curve_secretkey else {
+        return match keys.curve_publickey {
+            None => Ok(Security::Plain),
+            Some(_) => Err(ConnectionError::NoSecretKey { path: path.into() }),
+        };
+    };
+    KeyPair::from_z85(secret, keys.curve_publickey.as_deref())
+        .map(|pair| Security::Curve(Arc::new(pair)))
+        .map_err(|source| ConnectionError::Keys {
+            path: path.into(),
+            source,
+        })
 }
 
 #[cfg(test)]
@@ -98,6 +159,43 @@ mod tests {
             "tcp://127.0.0.1:2"
         );
         assert_eq!(connection.info.key, "k");
+        assert!(matches!(connection.security, Security::Plain));
+    }
+
+    const KEYS: &str = r#""curve_publickey":"Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID",
+        "curve_secretkey":"D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs","key":"k""#;
+
+    #[test]
+    fn keys_in_the_file_ask_for_encryption_and_are_never_printed() {
+        let connection = read(&GOOD.replace(r#""key":"k""#, KEYS)).unwrap();
+        assert!(matches!(connection.security, Security::Curve(_)));
+        let printed = format!("{connection:?}");
+        assert!(printed.contains("Curve(KeyPair { .. })"), "{printed}");
+        assert!(!printed.contains("IlAW"), "{printed}");
+    }
+
+    #[test]
+    fn keys_that_do_not_do_are_not_taken_for_none() {
+        for (text, what) in [
+            (
+                KEYS.replace("D:)Q", "D:)R"),
+                "the public key does not belong to the secret key",
+            ),
+            (
+                KEYS.replace("D:)Q", ""),
+                "the secret key is not 40 characters of Z85",
+            ),
+            (
+                KEYS.replace("curve_secretkey", "other"),
+                "without its `curve_secretkey`",
+            ),
+        ] {
+            let error = read(&GOOD.replace(r#""key":"k""#, &text))
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(what) && !error.contains('\n'), "{error}");
+            assert!(!error.contains("IlAW"), "{error}");
+        }
     }
 
     #[test]

@@ -28,7 +28,9 @@ use crate::parent::{Channel, Parent};
 use crate::process;
 use crate::session;
 use crate::wire::{EMPTY_OBJECT, Message, Wire};
-use crate::zmtp::{Echo, Incoming, Publisher, PublisherSender, Router, RouterSender, SubscriberId};
+use crate::zmtp::{
+    Echo, Incoming, Limits, Publisher, PublisherSender, Router, RouterSender, SubscriberId,
+};
 
 /// A print loop makes one message in this time; the first line of a pause goes out at once.
 const GATHER: Duration = Duration::from_millis(5);
@@ -115,17 +117,28 @@ async fn bind(connection: &Connection) -> Result<Sockets, StartError> {
             source,
         }
     };
+    let security = &connection.security;
     // iopub first: who has an answer on shell may subscribe and must be heard.
     let place = at("iopub", info.iopub_port);
-    let iopub = Publisher::bind(&place.1).await.map_err(failed(place))?;
+    let iopub = Publisher::bind_with(&place.1, Limits::PUBLISHER, security)
+        .await
+        .map_err(failed(place))?;
     let place = at("control", info.control_port);
-    let control = Router::bind(&place.1).await.map_err(failed(place))?;
+    let control = Router::bind_with(&place.1, Limits::ROUTER, security)
+        .await
+        .map_err(failed(place))?;
     let place = at("stdin", info.stdin_port);
-    let stdin = Router::bind(&place.1).await.map_err(failed(place))?;
+    let stdin = Router::bind_with(&place.1, Limits::ROUTER, security)
+        .await
+        .map_err(failed(place))?;
     let place = at("heartbeat", info.hb_port);
-    let heartbeat = Echo::bind(&place.1).await.map_err(failed(place))?;
+    let heartbeat = Echo::bind_with(&place.1, Limits::ECHO, security)
+        .await
+        .map_err(failed(place))?;
     let place = at("shell", info.shell_port);
-    let shell = Router::bind(&place.1).await.map_err(failed(place))?;
+    let shell = Router::bind_with(&place.1, Limits::ROUTER, security)
+        .await
+        .map_err(failed(place))?;
     Ok(Sockets {
         shell,
         control,

@@ -1,4 +1,4 @@
-//! The server side of ZMTP 3.1 (NULL mechanism), as far as a Jupyter kernel needs it: [`Router`] for
+//! The server side of ZMTP 3.1 (mechanisms NULL and CURVE), as far as a Jupyter kernel needs it: [`Router`] for
 //! shell, control and stdin, [`Publisher`] for iopub, [`Echo`] for the heartbeat, over TCP and IPC.
 //!
 //! All of it runs as tasks of the tokio runtime it is bound in; nothing here has a thread, and nothing
@@ -11,6 +11,7 @@
 //! ```
 
 mod acceptor;
+mod curve;
 mod echo;
 mod encoded;
 mod endpoint;
@@ -28,6 +29,7 @@ mod unfinished;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use curve::{KeyError, KeyPair, Security};
 pub use echo::Echo;
 pub use inbox::Incoming;
 pub use limits::Limits;

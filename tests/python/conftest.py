@@ -38,6 +38,7 @@ def kernelspec() -> Iterator[str]:
             "language": "python",
             "interrupt_mode": "message",
             "kernel_protocol_version": "5.5",
+            "metadata": {"supported_encryption": ["curve"]},
         }
         (spec / "kernel.json").write_text(json.dumps(content))
         before = os.environ.get("JUPYTER_PATH")

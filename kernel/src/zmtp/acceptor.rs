@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use tokio::task::{AbortHandle, JoinSet};
 
+use super::curve::{Sealer, Security};
 use super::endpoint::{Endpoint, Listener};
 use super::error::PeerError;
 use super::handshake::{Role, shake_hands};
@@ -24,6 +25,8 @@ pub(crate) struct Connection {
     /// The identity the peer chose, or empty.
     pub(crate) identity: Bytes,
     pub(crate) reader: Reader,
+    /// What everything sent to it must be sealed with.
+    pub(crate) sealer: Option<Sealer>,
 }
 
 /// A listening socket and its peers.
@@ -39,6 +42,7 @@ impl Acceptor {
         endpoint: &str,
         role: Role,
         limits: &Limits,
+        security: &Security,
         serve: S,
     ) -> io::Result<Self>
     where
@@ -47,7 +51,8 @@ impl Acceptor {
     {
         let listener = Listener::bind(&Endpoint::parse(endpoint)?).await?;
         let endpoint = listener.endpoint()?;
-        let task = tokio::spawn(accept(listener, role, limits.clone(), serve)).abort_handle();
+        let accepting = accept(listener, role, limits.clone(), security.clone(), serve);
+        let task = tokio::spawn(accepting).abort_handle();
         Ok(Self { endpoint, task })
     }
 
@@ -77,7 +82,7 @@ struct HalfOpen {
     task: AbortHandle,
 }
 
-async fn accept<F, S>(listener: Listener, role: Role, limits: Limits, serve: S)
+async fn accept<F, S>(listener: Listener, role: Role, limits: Limits, security: Security, serve: S)
 where
     S: Fn(Connection) -> F + Clone + Send + 'static,
     F: Future<Output = PeerError> + Send + 'static,
@@ -110,19 +115,19 @@ where
         let established = Arc::new(AtomicBool::new(false));
         let greeted = Arc::clone(&established);
         let serve = serve.clone();
-        let handshake = limits.handshake;
+        let (handshake, security) = (limits.handshake, security.clone());
         let task = peers.spawn(async move {
             let mut reader = Reader::new(Arc::new(socket));
-            let Ok(Ok(identity)) =
-                tokio::time::timeout(handshake, shake_hands(&mut reader, role)).await
-            else {
+            let shaking = shake_hands(&mut reader, role, &security);
+            let Ok(Ok(peer)) = tokio::time::timeout(handshake, shaking).await else {
                 return;
             };
             greeted.store(true, Ordering::Relaxed);
             serve(Connection {
                 id,
-                identity,
+                identity: peer.identity,
                 reader,
+                sealer: peer.sealer,
             })
             .await;
         });

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::acceptor::{Acceptor, Connection};
+use super::curve::Security;
 use super::encoded::Encoded;
 use super::error::PeerError;
 use super::handshake::Role;
@@ -29,19 +30,27 @@ struct Shared {
 impl Echo {
     /// Listens on `tcp://address:port` (port 0: the system chooses) or `ipc://path`.
     pub async fn bind(endpoint: &str) -> io::Result<Self> {
-        Self::bind_with(endpoint, Limits::ECHO).await
+        Self::bind_with(endpoint, Limits::ECHO, &Security::Plain).await
     }
 
-    /// As [`Echo::bind`], with other bounds.
-    pub async fn bind_with(endpoint: &str, limits: Limits) -> io::Result<Self> {
+    /// As [`Echo::bind`], with bounds and security of one's own.
+    pub async fn bind_with(
+        endpoint: &str,
+        limits: Limits,
+        security: &Security,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             group: Arc::default(),
             unfinished: UnfinishedTotal::new(limits.partial_total),
             limits: limits.clone(),
         });
-        let acceptor = Acceptor::bind(endpoint, Role::Router, &limits, move |connection| {
-            serve(Arc::clone(&shared), connection)
-        })
+        let acceptor = Acceptor::bind(
+            endpoint,
+            Role::Router,
+            &limits,
+            security,
+            move |connection| serve(Arc::clone(&shared), connection),
+        )
         .await?;
         Ok(Self { acceptor })
     }
@@ -58,7 +67,7 @@ impl Echo {
 }
 
 async fn serve(shared: Arc<Shared>, connection: Connection) -> PeerError {
-    let mut reader = connection.reader;
+    let (mut reader, sealer) = (connection.reader, connection.sealer);
     let queue = SendQueue::new(&shared.limits, &shared.group);
     let end = Arc::new(Notify::new());
     let mut unfinished = Unfinished::new(&shared.unfinished, connection.id, &end);
@@ -77,7 +86,7 @@ async fn serve(shared: Arc<Shared>, connection: Connection) -> PeerError {
     };
     tokio::select! {
         error = read => error,
-        error = queue.write_to(&socket) => error,
+        error = queue.write_to(&socket, sealer) => error,
         () = end.notified() => PeerError::Replaced,
     }
 }

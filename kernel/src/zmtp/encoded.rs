@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::limits::{COPIED_FRAME, FRAME_OVERHEAD};
 
@@ -66,6 +66,14 @@ impl Encoded {
         }
     }
 
+    /// The frames again, as they were before they were encoded.
+    pub(crate) fn frames(&self) -> Frames<'_> {
+        Frames {
+            pieces: self.pieces().iter(),
+            rest: Bytes::new(),
+        }
+    }
+
     /// Bytes on the wire.
     pub(crate) fn wire_len(&self) -> usize {
         self.pieces().iter().map(Bytes::len).sum()
@@ -77,7 +85,51 @@ impl Encoded {
     }
 }
 
-fn put_header(buffer: &mut BytesMut, flags: u8, length: usize) {
+/// A frame, or a command, of an [`Encoded`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) is_command: bool,
+    pub(crate) has_more: bool,
+    pub(crate) body: Bytes,
+}
+
+/// See [`Encoded::frames`].
+#[derive(Debug)]
+pub(crate) struct Frames<'a> {
+    pieces: std::slice::Iter<'a, Bytes>,
+    /// What follows in the piece at hand.
+    rest: Bytes,
+}
+
+impl Iterator for Frames<'_> {
+    type Item = Frame;
+
+    fn next(&mut self) -> Option<Frame> {
+        if self.rest.is_empty() {
+            self.rest = self.pieces.next()?.clone();
+        }
+        let flags = self.rest.get_u8();
+        let length = if flags & LONG == 0 {
+            usize::from(self.rest.get_u8())
+        } else {
+            self.rest.get_u64() as usize
+        };
+        // A frame that was not copied is the whole of the next piece.
+        let body = if self.rest.is_empty() && length > 0 {
+            self.pieces.next()?.clone()
+        } else {
+            self.rest.split_to(length)
+        };
+        Some(Frame {
+            is_command: flags & COMMAND != 0,
+            has_more: flags & MORE != 0,
+            body,
+        })
+    }
+}
+
+/// The beginning of a frame; `flags` without the bit for long frames, which follows from the length.
+pub(crate) fn put_header(buffer: &mut impl BufMut, flags: u8, length: usize) {
     if let Ok(short) = u8::try_from(length) {
         buffer.put_u8(flags);
         buffer.put_u8(short);
@@ -127,6 +179,31 @@ mod tests {
         assert_eq!(&flat(&encoded)[..2], [0, 255]);
         let encoded = Encoded::message(&[Bytes::from(vec![0; 256])]);
         assert_eq!(&flat(&encoded)[..9], [2, 0, 0, 0, 0, 0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn the_frames_are_found_again() {
+        let large = Bytes::from(vec![7; 10_000]);
+        let frames = [
+            Bytes::new(),
+            Bytes::from("a"),
+            large.clone(),
+            Bytes::from(vec![1; 300]),
+            large,
+            Bytes::new(),
+        ];
+        let encoded = Encoded::message(&frames);
+        let found: Vec<Frame> = encoded.frames().collect();
+        assert!(found.iter().map(|frame| &frame.body).eq(&frames));
+        let more: Vec<bool> = found.iter().map(|frame| frame.has_more).collect();
+        assert_eq!(more, [true, true, true, true, true, false]);
+        assert!(!found.iter().any(|frame| frame.is_command));
+        let command = Frame {
+            is_command: true,
+            has_more: false,
+            body: Bytes::from("\x04PONGxy"),
+        };
+        assert!(Encoded::command("PONG", b"xy").frames().eq([command]));
     }
 
     #[test]

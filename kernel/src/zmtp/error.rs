@@ -11,12 +11,21 @@ pub(crate) enum PeerError {
     Io(#[from] io::Error),
     #[error("not a ZMTP 3 peer: {0}")]
     Greeting(&'static str),
-    #[error("the peer offers the mechanism `{0}`, only NULL is spoken here")]
-    Mechanism(String),
+    #[error("the peer offers the mechanism `{offered}`, only {spoken} is spoken here")]
+    Mechanism {
+        offered: String,
+        spoken: &'static str,
+    },
     #[error("the peer is a {0}, which does not talk to this socket")]
     SocketType(String),
     #[error("malformed {0}")]
     Malformed(&'static str),
+    #[error("a {0} that was not sealed for this connection")]
+    Sealed(&'static str),
+    #[error("a MESSAGE came again, or out of order")]
+    Repeated,
+    #[error("the system gives no random bytes")]
+    NoRandomness,
     #[error("a message of {declared} bytes and more, the bound is {bound}")]
     MessageTooLarge { declared: u64, bound: usize },
     #[error("a message of more than {bound} frames")]

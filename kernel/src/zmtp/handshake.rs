@@ -1,14 +1,17 @@
-//! Greeting and NULL handshake, as the listening side.
+//! Greeting and handshake, as the listening side: NULL's here, CURVE's commands in [`curve`](super::curve).
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+use super::curve::{Hello, Sealer, Security};
 use super::encoded::Encoded;
 use super::error::PeerError;
 use super::limits::IDENTITY;
 use super::reader::{Reader, reported, split_command};
+use super::socket::Socket;
 
 const GREETING: usize = 64;
 const MECHANISM: std::ops::Range<usize> = 12..32;
+const AS_SERVER: usize = 32;
 
 /// The kind of socket that listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,32 +36,56 @@ impl Role {
     }
 }
 
-/// Exchanges greetings and `READY`; gives the peer's identity, empty when it has none.
-pub(crate) async fn shake_hands(reader: &mut Reader, role: Role) -> Result<Bytes, PeerError> {
-    let socket = std::sync::Arc::clone(reader.socket());
-    socket.write_all(&greeting()).await?;
-    read_greeting(reader).await?;
-    let ready = ready(role);
-    socket.write_all(&ready.pieces()[0]).await?;
+/// What a handshake found out.
+pub(crate) struct Peer {
+    /// Empty when it has none.
+    pub(crate) identity: Bytes,
+    /// What everything sent to it must be sealed with.
+    pub(crate) sealer: Option<Sealer>,
+}
 
-    let header = reader.header().await?;
-    if !header.is_command() {
-        return Err(PeerError::Malformed("handshake: a message before READY"));
+/// Exchanges greetings and what the mechanism asks for; from then on `reader` opens what is sealed.
+pub(crate) async fn shake_hands(
+    reader: &mut Reader,
+    role: Role,
+    security: &Security,
+) -> Result<Peer, PeerError> {
+    let socket = std::sync::Arc::clone(reader.socket());
+    socket.write_all(&greeting(security)).await?;
+    read_greeting(reader, security).await?;
+    match security {
+        Security::Plain => {
+            write_command(&socket, "READY", &metadata(role)).await?;
+            let body = read_command(reader, "READY").await?;
+            let identity = meet(&socket, role, &body).await?;
+            Ok(Peer {
+                identity,
+                sealer: None,
+            })
+        }
+        Security::Curve(keys) => {
+            let hello = Hello::open(keys, &read_command(reader, "HELLO").await?)?;
+            write_command(&socket, "WELCOME", &hello.welcome(keys)?).await?;
+            let body = read_command(reader, "INITIATE").await?;
+            let mut initiated = hello.initiate(keys, &body)?;
+            let identity = meet(&socket, role, &initiated.metadata).await?;
+            write_command(&socket, "READY", &initiated.ready(&metadata(role))).await?;
+            reader.open_with(initiated.opener);
+            Ok(Peer {
+                identity,
+                sealer: Some(initiated.sealer),
+            })
+        }
     }
-    let command = reader.command(header).await?;
-    let (name, body) = split_command(&command)?;
-    match name {
-        b"READY" => {}
-        b"ERROR" => return Err(reported(body)),
-        _ => return Err(PeerError::Malformed("handshake: neither READY nor ERROR")),
-    }
-    let properties = Properties::parse(body)?;
+}
+
+/// The identity in a peer's metadata, if its socket may talk to ours.
+async fn meet(socket: &Socket, role: Role, metadata: &[u8]) -> Result<Bytes, PeerError> {
+    let properties = Properties::parse(metadata)?;
     if !role.accepts(properties.socket_type) {
         let reason = b"Invalid socket type";
         let refusal = [&[reason.len() as u8][..], reason].concat();
-        let _ = socket
-            .write_all(&Encoded::command("ERROR", &refusal).pieces()[0])
-            .await;
+        let _ = write_command(socket, "ERROR", &refusal).await;
         let found = String::from_utf8_lossy(properties.socket_type).into_owned();
         return Err(PeerError::SocketType(found));
     }
@@ -68,17 +95,44 @@ pub(crate) async fn shake_hands(reader: &mut Reader, role: Role) -> Result<Bytes
     Ok(Bytes::copy_from_slice(properties.identity))
 }
 
-fn greeting() -> [u8; GREETING] {
+/// Reads the body of the command whose turn it is.
+async fn read_command(reader: &mut Reader, expected: &'static str) -> Result<Vec<u8>, PeerError> {
+    let header = reader.header().await?;
+    if !header.is_command() {
+        return Err(PeerError::Malformed("handshake: a message before its end"));
+    }
+    let command = reader.command(header).await?;
+    let (name, body) = split_command(&command)?;
+    if name == expected.as_bytes() {
+        Ok(body.to_vec())
+    } else if name == b"ERROR" {
+        Err(reported(body))
+    } else {
+        Err(PeerError::Malformed("handshake: another command's turn"))
+    }
+}
+
+async fn write_command(socket: &Socket, name: &str, body: &[u8]) -> Result<(), PeerError> {
+    let command = Encoded::command(name, body);
+    for piece in command.pieces() {
+        socket.write_all(piece).await?;
+    }
+    Ok(())
+}
+
+fn greeting(security: &Security) -> [u8; GREETING] {
     let mut greeting = [0; GREETING];
     greeting[0] = 0xff;
     greeting[9] = 0x7f;
     greeting[10] = 3;
     greeting[11] = 1;
-    greeting[MECHANISM.start..MECHANISM.start + 4].copy_from_slice(b"NULL");
+    let name = security.mechanism().as_bytes();
+    greeting[MECHANISM.start..MECHANISM.start + name.len()].copy_from_slice(name);
+    greeting[AS_SERVER] = u8::from(matches!(security, Security::Curve(_)));
     greeting
 }
 
-fn ready(role: Role) -> Encoded {
+fn metadata(role: Role) -> BytesMut {
     let mut body = BytesMut::new();
     let mut property = |name: &str, value: &[u8]| {
         body.put_u8(name.len() as u8);
@@ -90,12 +144,12 @@ fn ready(role: Role) -> Encoded {
     if role == Role::Router {
         property("Identity", b"");
     }
-    Encoded::command("READY", &body)
+    body
 }
 
 /// Reads the peer's greeting, refusing it at the first byte that is wrong: a peer of an older
 /// protocol sends fewer and then waits.
-async fn read_greeting(reader: &mut Reader) -> Result<(), PeerError> {
+async fn read_greeting(reader: &mut Reader, security: &Security) -> Result<(), PeerError> {
     if reader.peek(1).await?[0] != 0xff {
         return Err(PeerError::Greeting("no signature"));
     }
@@ -111,10 +165,12 @@ async fn read_greeting(reader: &mut Reader) -> Result<(), PeerError> {
         .split(|&byte| byte == 0)
         .next()
         .unwrap_or_default();
-    if name != b"NULL" || mechanism[name.len()..].iter().any(|&byte| byte != 0) {
-        return Err(PeerError::Mechanism(
-            String::from_utf8_lossy(name).into_owned(),
-        ));
+    let spoken = security.mechanism();
+    if name != spoken.as_bytes() || mechanism[name.len()..].iter().any(|&byte| byte != 0) {
+        return Err(PeerError::Mechanism {
+            offered: String::from_utf8_lossy(name).into_owned(),
+            spoken,
+        });
     }
     reader.consume(GREETING);
     Ok(())

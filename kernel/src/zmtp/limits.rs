@@ -81,6 +81,11 @@ pub const READ_BUFFER: usize = 16 * KIB;
 pub const LARGE_FRAME_START: usize = 64 * KIB;
 /// Outbound frames up to here are copied together into one piece; larger ones are shared uncopied.
 pub const COPIED_FRAME: usize = 8 * KIB;
+/// CURVE: outbound frames up to here are sealed whole; larger ones a piece at a time, and twice.
+pub const SEALED_AT_ONCE: usize = 256 * KIB;
+/// CURVE: bytes sealed for one peer before they are written; with one frame sealed whole, the most a
+/// peer has besides its queue.
+pub const SEALED_PIECE: usize = 64 * KIB;
 /// Pieces handed to one vectored write.
 pub const WRITE_PIECES: usize = 64;
 /// Bytes a peer may read or write in one go before others on the thread get their turn.

@@ -16,6 +16,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::acceptor::{Acceptor, Connection};
+use super::curve::Security;
 use super::encoded::Encoded;
 use super::error::PeerError;
 use super::handshake::Role;
@@ -78,11 +79,15 @@ struct Subscriber {
 impl Publisher {
     /// Listens on `tcp://address:port` (port 0: the system chooses) or `ipc://path`.
     pub async fn bind(endpoint: &str) -> io::Result<Self> {
-        Self::bind_with(endpoint, Limits::PUBLISHER).await
+        Self::bind_with(endpoint, Limits::PUBLISHER, &Security::Plain).await
     }
 
-    /// As [`Publisher::bind`], with other bounds.
-    pub async fn bind_with(endpoint: &str, limits: Limits) -> io::Result<Self> {
+    /// As [`Publisher::bind`], with bounds and security of one's own.
+    pub async fn bind_with(
+        endpoint: &str,
+        limits: Limits,
+        security: &Security,
+    ) -> io::Result<Self> {
         let (subscribed, subscriptions) = mpsc::channel(SUBSCRIPTION_EVENTS);
         let shared = Arc::new(Shared {
             subscribers: Mutex::default(),
@@ -92,9 +97,13 @@ impl Publisher {
             limits: limits.clone(),
         });
         let serving = Arc::clone(&shared);
-        let acceptor = Acceptor::bind(endpoint, Role::Publisher, &limits, move |connection| {
-            serve(Arc::clone(&serving), connection)
-        })
+        let acceptor = Acceptor::bind(
+            endpoint,
+            Role::Publisher,
+            &limits,
+            security,
+            move |connection| serve(Arc::clone(&serving), connection),
+        )
         .await?;
         Ok(Self {
             acceptor,
@@ -332,6 +341,7 @@ async fn serve(shared: Arc<Shared>, connection: Connection) -> PeerError {
     let Connection {
         id: number,
         mut reader,
+        sealer,
         ..
     } = connection;
     let id = SubscriberId(number);
@@ -374,7 +384,7 @@ async fn serve(shared: Arc<Shared>, connection: Connection) -> PeerError {
     };
     tokio::select! {
         error = read => error,
-        error = queue.write_to(&socket) => error,
+        error = queue.write_to(&socket, sealer) => error,
         () = end.notified() => PeerError::Stalled,
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
 
+use super::curve::Opener;
 use super::encoded::Encoded;
 use super::error::PeerError;
 use super::limits::{
@@ -52,6 +53,14 @@ pub(crate) struct Reader {
     end: usize,
     turn: usize,
     silence: Option<Duration>,
+    opener: Option<Opener>,
+}
+
+/// A frame or command as it was before it was sealed, if it was.
+struct Frame {
+    is_command: bool,
+    has_more: bool,
+    body: Bytes,
 }
 
 impl Reader {
@@ -64,7 +73,13 @@ impl Reader {
             end: 0,
             turn: 0,
             silence: None,
+            opener: None,
         }
+    }
+
+    /// From now on everything is sealed.
+    pub(crate) fn open_with(&mut self, opener: Opener) {
+        self.opener = Some(opener);
     }
 
     pub(crate) fn socket(&self) -> &Arc<Socket> {
@@ -136,37 +151,73 @@ impl Reader {
         let mut frames = Vec::new();
         let mut size = 0_usize;
         loop {
-            let header = self.header().await?;
-            if header.is_command() {
-                let body = self.command(header).await?;
-                match self.obey(&body, replies)? {
+            let frame = self.frame(limits, size, unfinished).await?;
+            if frame.is_command {
+                unfinished.hold(size)?;
+                match self.obey(&frame.body, replies)? {
                     // Between the frames of a message only heartbeats make sense.
                     Some(received) if frames.is_empty() => return Ok(received),
                     _ => continue,
                 }
-            }
-            let declared = header.length.saturating_add((size + FRAME_OVERHEAD) as u64);
-            if declared > limits.message as u64 {
-                return Err(PeerError::MessageTooLarge {
-                    declared,
-                    bound: limits.message,
-                });
             }
             if frames.len() >= limits.frames {
                 return Err(PeerError::TooManyFrames {
                     bound: limits.frames,
                 });
             }
-            let body = self
-                .body(header.length as usize, Some((size, unfinished)))
-                .await?;
-            size += body.len() + FRAME_OVERHEAD;
+            size += frame.body.len() + FRAME_OVERHEAD;
             unfinished.hold(size)?;
-            frames.push(Bytes::from(body));
-            if header.flags & FLAG_MORE == 0 {
+            frames.push(frame.body);
+            if !frame.has_more {
                 return Ok(Received::Message(frames));
             }
         }
+    }
+
+    /// Reads a frame of a message of which there are `size` bytes, or a command.
+    async fn frame(
+        &mut self,
+        limits: &Limits,
+        size: usize,
+        unfinished: &mut Unfinished,
+    ) -> Result<Frame, PeerError> {
+        let header = self.header().await?;
+        if header.is_command() && self.opener.is_none() {
+            return Ok(Frame {
+                is_command: true,
+                has_more: false,
+                body: self.command(header).await?.into(),
+            });
+        }
+        let declared = header.length.saturating_add((size + FRAME_OVERHEAD) as u64);
+        if declared > limits.message as u64 {
+            return Err(PeerError::MessageTooLarge {
+                declared,
+                bound: limits.message,
+            });
+        }
+        let body = self
+            .body(header.length as usize, Some((size, unfinished)))
+            .await?;
+        let Some(opener) = &mut self.opener else {
+            return Ok(Frame {
+                is_command: false,
+                has_more: header.flags & FLAG_MORE != 0,
+                body: body.into(),
+            });
+        };
+        let carried = opener.open(body).await?;
+        if carried.is_command && carried.body.len() > COMMAND {
+            return Err(PeerError::MessageTooLarge {
+                declared: carried.body.len() as u64,
+                bound: COMMAND,
+            });
+        }
+        Ok(Frame {
+            is_command: carried.is_command,
+            has_more: carried.has_more,
+            body: carried.body,
+        })
     }
 
     fn obey(&mut self, command: &[u8], replies: &SendQueue) -> Result<Option<Received>, PeerError> {

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::acceptor::{Acceptor, Connection};
+use super::curve::Security;
 use super::encoded::Encoded;
 use super::error::PeerError;
 use super::handshake::Role;
@@ -66,11 +67,15 @@ struct Peer {
 impl Router {
     /// Listens on `tcp://address:port` (port 0: the system chooses) or `ipc://path`.
     pub async fn bind(endpoint: &str) -> io::Result<Self> {
-        Self::bind_with(endpoint, Limits::ROUTER).await
+        Self::bind_with(endpoint, Limits::ROUTER, &Security::Plain).await
     }
 
-    /// As [`Router::bind`], with other bounds.
-    pub async fn bind_with(endpoint: &str, limits: Limits) -> io::Result<Self> {
+    /// As [`Router::bind`], with bounds and security of one's own.
+    pub async fn bind_with(
+        endpoint: &str,
+        limits: Limits,
+        security: &Security,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             inbox: Inbox::new(&limits),
             peers: Mutex::default(),
@@ -79,9 +84,13 @@ impl Router {
             limits: limits.clone(),
         });
         let serving = Arc::clone(&shared);
-        let acceptor = Acceptor::bind(endpoint, Role::Router, &limits, move |connection| {
-            serve(Arc::clone(&serving), connection)
-        })
+        let acceptor = Acceptor::bind(
+            endpoint,
+            Role::Router,
+            &limits,
+            security,
+            move |connection| serve(Arc::clone(&serving), connection),
+        )
         .await?;
         Ok(Self { acceptor, shared })
     }
@@ -192,6 +201,7 @@ async fn serve(shared: Arc<Shared>, connection: Connection) -> PeerError {
         id,
         identity,
         mut reader,
+        sealer,
     } = connection;
     let identity = usable_identity(identity, id);
     let queue = SendQueue::new(&shared.limits, &shared.group);
@@ -232,7 +242,7 @@ async fn serve(shared: Arc<Shared>, connection: Connection) -> PeerError {
     };
     tokio::select! {
         error = read => error,
-        error = queue.write_to(&socket) => error,
+        error = queue.write_to(&socket, sealer) => error,
         () = end.notified() => PeerError::Replaced,
     }
 }

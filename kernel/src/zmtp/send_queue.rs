@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::curve::{Sealer, Sealing};
 use super::encoded::Encoded;
 use super::error::PeerError;
 use super::limits::{FLUSH_PATIENCE, GiveUp, Limits, STALL_CHECK, TURN_BYTES, WRITE_PIECES};
@@ -175,11 +176,17 @@ impl SendQueue {
         }
     }
 
-    /// Writes what is pushed, for as long as the connection stands and the peer reads.
-    pub(crate) async fn write_to(&self, socket: &Socket) -> PeerError {
+    /// Writes what is pushed, sealed if there is something to seal it with, for as long as the
+    /// connection stands and the peer reads.
+    pub(crate) async fn write_to(&self, socket: &Socket, sealer: Option<Sealer>) -> PeerError {
+        let mut sealing = sealer.map(Sealing::new);
         let mut turn = 0;
         loop {
-            match self.write_some(socket) {
+            let done = match &mut sealing {
+                None => self.write_some(socket),
+                Some(sealing) => self.write_sealed(socket, sealing),
+            };
+            match done {
                 Ok(0) => {
                     turn = 0;
                     self.work.notified().await;
@@ -232,13 +239,44 @@ impl SendQueue {
             return Err(io::ErrorKind::WriteZero.into());
         }
         state.advance(count, &self.group);
+        self.tell(&mut state);
+        Ok(count)
+    }
+
+    /// One piece of work: sealing what comes next, or a write of what is sealed; 0 when nothing waits.
+    fn write_sealed(&self, socket: &Socket, sealing: &mut Sealing) -> io::Result<usize> {
+        if sealing.unwritten().is_empty() {
+            let mut state = lock(&self.state);
+            let ended = sealing.take_ended();
+            if ended > 0 {
+                state.remove(ended, &self.group);
+                self.tell(&mut state);
+            }
+            let work = sealing.fill(&state.messages);
+            if work == 0 {
+                return Ok(0);
+            }
+            // The time this takes is not the peer's.
+            state.last_progress = Instant::now();
+            return Ok(work);
+        }
+        let count = socket.try_write(&[IoSlice::new(sealing.unwritten())])?;
+        if count == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        sealing.advance(count);
+        lock(&self.state).note_progress();
+        Ok(count)
+    }
+
+    /// Tells who waits for this queue that there is room, or nothing left.
+    fn tell(&self, state: &mut State) {
         if state.messages.is_empty() || (state.full_since.is_some() && state.bytes < self.bound) {
             self.group.changed.notify_waiters();
         }
         if state.bytes < self.bound {
             state.full_since = None;
         }
-        Ok(count)
     }
 
     fn is_given_up(&self) -> bool {
@@ -263,13 +301,23 @@ impl State {
                 break;
             }
             self.written -= length;
-            let cost = first.cost();
-            self.bytes -= cost;
-            group.bytes.fetch_sub(cost, Ordering::Relaxed);
-            self.messages.pop_front();
+            self.remove(1, group);
         }
+        self.note_progress();
+    }
+
+    fn note_progress(&mut self) {
         self.last_progress = Instant::now();
         self.stalled_since = None;
+    }
+
+    /// Takes the first `count` messages out.
+    fn remove(&mut self, count: usize, group: &QueueGroup) {
+        for message in self.messages.drain(..count) {
+            let cost = message.cost();
+            self.bytes -= cost;
+            group.bytes.fetch_sub(cost, Ordering::Relaxed);
+        }
         if self.messages.is_empty() && self.messages.capacity() > WRITE_PIECES {
             self.messages.shrink_to(WRITE_PIECES);
         }

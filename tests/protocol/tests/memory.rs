@@ -18,7 +18,7 @@ use protocol_tests::process::{address_bytes, resident_bytes};
 use protocol_tests::raw::{PATIENCE, RawPeer, command, frame_header};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
-use tpu_kernel::zmtp::{Incoming, Limits, Publisher, Router};
+use tpu_kernel::zmtp::{Incoming, Limits, Publisher, Router, Security};
 
 const ANY_PORT: &str = "tcp://127.0.0.1:0";
 const MIB: usize = 1024 * 1024;
@@ -76,7 +76,9 @@ async fn a_flood_stops_its_own_sender_and_loses_nothing() {
         inbox_peer: MIB,
         ..Limits::ROUTER
     };
-    let mut router = Router::bind_with(ANY_PORT, limits).await.unwrap();
+    let mut router = Router::bind_with(ANY_PORT, limits, &Security::Plain)
+        .await
+        .unwrap();
     let endpoint = router.endpoint();
     let sent = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&sent);
@@ -117,7 +119,9 @@ async fn one_that_never_reads_costs_a_reader_nothing_and_memory_little() {
         stall: Duration::from_millis(300),
         ..Limits::PUBLISHER
     };
-    let mut publisher = Publisher::bind_with(ANY_PORT, limits).await.unwrap();
+    let mut publisher = Publisher::bind_with(ANY_PORT, limits, &Security::Plain)
+        .await
+        .unwrap();
     let before = resident_bytes("self").unwrap();
     let deaf = subscriber(&mut publisher).await;
     let mut reader = subscriber(&mut publisher).await;

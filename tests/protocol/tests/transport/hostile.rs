@@ -6,7 +6,7 @@ use bytes::Bytes;
 use protocol_tests::raw::{
     RawPeer, command, frame, frame_header, greeting, message, opening, ready,
 };
-use tpu_kernel::zmtp::{Echo, Limits, Publisher, Router};
+use tpu_kernel::zmtp::{Echo, Limits, Publisher, Router, Security};
 
 use super::{ANY_PORT, SOON, eventually, serves_a_new_peer};
 
@@ -56,7 +56,9 @@ async fn frames_without_end_are_refused_by_number_and_by_bytes() {
         message: 10_000,
         ..Limits::ROUTER
     };
-    let mut router = Router::bind_with(ANY_PORT, limits).await.unwrap();
+    let mut router = Router::bind_with(ANY_PORT, limits, &Security::Plain)
+        .await
+        .unwrap();
     let mut many = RawPeer::open(&router.endpoint(), "DEALER", b"many")
         .await
         .unwrap();
@@ -164,13 +166,13 @@ async fn silent_peers_and_half_greetings_are_dropped_in_time() {
         handshake: Duration::from_millis(300),
         ..from
     };
-    let mut router = Router::bind_with(ANY_PORT, limits(Limits::ROUTER))
+    let mut router = Router::bind_with(ANY_PORT, limits(Limits::ROUTER), &Security::Plain)
         .await
         .unwrap();
-    let publisher = Publisher::bind_with(ANY_PORT, limits(Limits::PUBLISHER))
+    let publisher = Publisher::bind_with(ANY_PORT, limits(Limits::PUBLISHER), &Security::Plain)
         .await
         .unwrap();
-    let echo = Echo::bind_with(ANY_PORT, limits(Limits::ECHO))
+    let echo = Echo::bind_with(ANY_PORT, limits(Limits::ECHO), &Security::Plain)
         .await
         .unwrap();
     let mut peers = Vec::new();
@@ -195,7 +197,9 @@ async fn silent_peers_do_not_keep_a_front_end_out() {
         handshake: Duration::from_secs(600),
         ..Limits::ROUTER
     };
-    let mut router = Router::bind_with(ANY_PORT, limits).await.unwrap();
+    let mut router = Router::bind_with(ANY_PORT, limits, &Security::Plain)
+        .await
+        .unwrap();
     let mut silent = Vec::new();
     for _ in 0..12 {
         silent.push(RawPeer::connect(&router.endpoint()).await.unwrap());
@@ -211,7 +215,9 @@ async fn peers_beyond_the_bound_are_closed_and_take_nobodys_place() {
         peers: 2,
         ..Limits::ROUTER
     };
-    let router = Router::bind_with(ANY_PORT, limits).await.unwrap();
+    let router = Router::bind_with(ANY_PORT, limits, &Security::Plain)
+        .await
+        .unwrap();
     let sender = router.sender();
     let mut first = RawPeer::open(&router.endpoint(), "DEALER", b"1")
         .await

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use protocol_tests::raw::{RawPeer, frame_header, message};
 use tpu_kernel::zmtp::limits::GiveUp;
-use tpu_kernel::zmtp::{Limits, Router, SendError};
+use tpu_kernel::zmtp::{Limits, Router, Security, SendError};
 
 use super::{ANY_PORT, SOON, received, serves_a_new_peer};
 
@@ -40,7 +40,9 @@ async fn hoarders_of_unfinished_messages_give_way_to_the_others() {
         partial_total: 30 * MIB,
         ..Limits::ROUTER
     };
-    let mut router = Router::bind_with(ANY_PORT, limits).await.unwrap();
+    let mut router = Router::bind_with(ANY_PORT, limits, &Security::Plain)
+        .await
+        .unwrap();
     let mut hoarder = RawPeer::open(&router.endpoint(), "DEALER", b"hoarder")
         .await
         .unwrap();
@@ -69,7 +71,9 @@ async fn a_peer_that_sends_and_never_reads_is_bounded_and_then_closed() {
         give_up: GiveUp::Blocked(Duration::from_millis(1500)),
         ..Limits::ROUTER
     };
-    let mut router = Router::bind_with(ANY_PORT, limits).await.unwrap();
+    let mut router = Router::bind_with(ANY_PORT, limits, &Security::Plain)
+        .await
+        .unwrap();
     let sender = router.sender();
     let mut deaf = RawPeer::connect_narrow(&router.endpoint(), 4096)
         .await
@@ -110,7 +114,9 @@ async fn what_waits_for_all_peers_together_is_bounded_and_readers_are_still_serv
         queue_total: 4 * MIB,
         ..Limits::ROUTER
     };
-    let mut router = Router::bind_with(ANY_PORT, limits).await.unwrap();
+    let mut router = Router::bind_with(ANY_PORT, limits, &Security::Plain)
+        .await
+        .unwrap();
     let sender = router.sender();
     let mut deaf = Vec::new();
     for name in [&b"deaf1"[..], b"deaf2"] {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use protocol_tests::raw::{RawPeer, command, message};
 use tpu_kernel::zmtp::limits::GiveUp;
-use tpu_kernel::zmtp::{Congested, Limits, Publisher};
+use tpu_kernel::zmtp::{Congested, Limits, Publisher, Security};
 
 use super::{ANY_PORT, SOON, eventually, subscribed};
 
@@ -145,7 +145,9 @@ async fn a_slow_reader_loses_nothing() {
         queue: 256 * KIB,
         ..Limits::PUBLISHER
     };
-    let mut publisher = Publisher::bind_with(ANY_PORT, limits).await.unwrap();
+    let mut publisher = Publisher::bind_with(ANY_PORT, limits, &Security::Plain)
+        .await
+        .unwrap();
     let mut slow = narrow_subscriber(&mut publisher).await;
     let reading = tokio::spawn(async move {
         for number in 0..120_u32 {
@@ -175,7 +177,9 @@ async fn while_a_readers_queue_is_full_nobody_gets_a_message_twice_or_out_of_tur
         queue: 100 * KIB,
         ..Limits::PUBLISHER
     };
-    let mut publisher = Publisher::bind_with(ANY_PORT, limits).await.unwrap();
+    let mut publisher = Publisher::bind_with(ANY_PORT, limits, &Security::Plain)
+        .await
+        .unwrap();
     let mut one = subscriber(&mut publisher, b"a").await;
     let mut two = subscriber(&mut publisher, b"").await;
     // Nothing is written before this task waits.
@@ -197,7 +201,9 @@ async fn a_message_larger_than_the_queue_passes() {
         queue: 64 * KIB,
         ..Limits::PUBLISHER
     };
-    let mut publisher = Publisher::bind_with(ANY_PORT, limits).await.unwrap();
+    let mut publisher = Publisher::bind_with(ANY_PORT, limits, &Security::Plain)
+        .await
+        .unwrap();
     let mut peer = subscriber(&mut publisher, b"").await;
     let reading = tokio::spawn(async move {
         for _ in 0..3 {
@@ -221,7 +227,9 @@ async fn one_that_was_passed_over_is_served_again_when_it_reads() {
         stall: Duration::from_millis(200),
         ..Limits::PUBLISHER
     };
-    let mut publisher = Publisher::bind_with(ANY_PORT, limits).await.unwrap();
+    let mut publisher = Publisher::bind_with(ANY_PORT, limits, &Security::Plain)
+        .await
+        .unwrap();
     let mut peer = narrow_subscriber(&mut publisher).await;
     let sender = publisher.sender();
     let mut sent = 0_u32;
@@ -244,7 +252,9 @@ async fn one_that_does_not_come_back_is_closed_and_its_queue_freed() {
         give_up: GiveUp::Stalled(Duration::from_millis(600)),
         ..Limits::PUBLISHER
     };
-    let mut publisher = Publisher::bind_with(ANY_PORT, limits).await.unwrap();
+    let mut publisher = Publisher::bind_with(ANY_PORT, limits, &Security::Plain)
+        .await
+        .unwrap();
     let _deaf = narrow_subscriber(&mut publisher).await;
     let sender = publisher.sender();
     while sender.publish_when_ready(&[frame_of(0)]).await == 1 {}
@@ -261,7 +271,9 @@ async fn of_many_that_do_not_read_only_two_keep_their_queues() {
         stall: Duration::from_millis(100),
         ..Limits::PUBLISHER
     };
-    let mut publisher = Publisher::bind_with(ANY_PORT, limits).await.unwrap();
+    let mut publisher = Publisher::bind_with(ANY_PORT, limits, &Security::Plain)
+        .await
+        .unwrap();
     let mut deaf = Vec::new();
     for _ in 0..6 {
         deaf.push(narrow_subscriber(&mut publisher).await);
