@@ -183,6 +183,21 @@ def test_input_is_asked_after_set_parent_too(kernel: Notebook) -> None:
     assert result.status == "ok"
 
 
+def test_an_output_widget_takes_what_a_thread_prints(kernel: Notebook) -> None:
+    cell = kernel.send(
+        "import ipywidgets, threading\nout = ipywidgets.Output(); go = threading.Event()\n"
+        "def work():\n    go.wait(10)\n    with out: print('in the widget')\n"
+        "thread = threading.Thread(target=work); thread.start()"
+    )
+    kernel.wait(cell)
+    kernel.strays.clear()
+    kernel.run("go.set(); thread.join()")
+    states = [m["content"]["data"]["state"] for m in kernel.strays if m["msg_type"] == "comm_msg"]
+    assert [s["msg_id"] for s in states if "msg_id" in s] == [cell, ""]
+    assert late(kernel, cell, "widget") == "in the widget\n"
+    assert [s["msg_id"] for s in states if "msg_id" in s] == [cell, ""]
+
+
 def test_a_notebook_that_puts_a_file_in_the_place_of_stdout_keeps_it(
     kernel: Notebook, tmp_path: object
 ) -> None:

@@ -118,6 +118,19 @@ def test_redirects_take_what_threads_print_too(kernel: Notebook) -> None:
     assert (result.stdout, result.stderr, result.text) == ("after\n", "", "('thread\\nmain\\n', 'wrong\\n')")
 
 
+def test_capture_takes_commands_displays_and_threads(kernel: Notebook) -> None:
+    result = kernel.run(
+        "%%capture kept\nimport sys, threading\nprint('print'); print('wrong', file=sys.stderr)\n!echo command\n"
+        "thread = threading.Thread(target=print, args=['thread']); thread.start(); thread.join()\n"
+        "display('shown'); 41 + 1"
+    )
+    assert result.types == ["execute_input"]
+    told = kernel.run("kept.stdout, kept.stderr, [output.data['text/plain'] for output in kept.outputs]")
+    assert told.text == "('print\\ncommand\\nthread\\n', 'wrong\\n', [\"'shown'\", '42'])"
+    assert kernel.run("kept()").stdout == "print\ncommand\nthread\n"
+    assert kernel.run("print('seen')").stdout == "seen\n"
+
+
 def test_a_forked_child_shows_values_as_text(kernel: Notebook) -> None:
     result = kernel.run(
         "import os, sys\nfrom IPython.display import HTML, clear_output\npid = os.fork()\n"
