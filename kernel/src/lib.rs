@@ -18,6 +18,7 @@ mod late;
 mod lifecycle;
 mod outbox;
 mod parent;
+pub mod picture;
 pub mod process;
 mod request;
 mod session;

@@ -3,6 +3,7 @@
 //!
 //! - `requests`: what Python answers
 //! - `output`: streams, publications, questions
+//! - `picture`: pixels to PNG
 //! - `tpu`: the runtime session of tpu-core
 //! - `crash`: how faulthandler and the report of a crash work together
 //! - `embedded`: the entry of the launcher, which starts Python inside this library
@@ -11,6 +12,7 @@ mod buffers;
 mod crash;
 mod embedded;
 mod output;
+mod picture;
 mod requests;
 mod shared;
 mod tpu;
@@ -28,6 +30,8 @@ mod _kernel {
     use crate::crash::{crash_copy, crash_handlers_on_top, crash_stack_fd};
     #[pymodule_export]
     use crate::output::{Stream, input_request, original_fd, output_fds, publish, running};
+    #[pymodule_export]
+    use crate::picture::png;
     #[pymodule_export]
     use crate::requests::{
         Parent, Request, execute_input, exit, finish, located, main_fd, next_main, next_service,

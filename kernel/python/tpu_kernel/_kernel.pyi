@@ -146,6 +146,10 @@ class Stream:
     def fileno(self) -> int:
         """The file descriptor (1 or 2), which is captured."""
 
+def png(pixels: bytes, width: int, height: int, channels: int) -> bytes:
+    """A PNG of 8-bit pixels, rows from the top: 1 (grey), 3 (RGB) or 4 (RGBA) channels.
+    Raises ValueError when `pixels` is not `width * height * channels` bytes."""
+
 def original_fd(fd: int) -> int:
     """A duplicate of what fd 1 or 2 was before capture (the server's log)."""
 

@@ -77,6 +77,7 @@ class IPKernelApp(BaseIPythonApplication, InteractiveShellApp):
             parent=self, profile_dir=self.profile_dir, kernel=self.kernel, user_ns=self.user_ns
         )
         self.kernel.shell = self.shell
+        self.shell.display_formatter.formatters["text/html"].for_type_by_name("torch", "Tensor", tensor_card)
         self.shell.configurables.append(self)
         # IPython asks jedi first and waits for it; `completion` asks it last
         self.kernel.use_jedi = self.shell.Completer.use_jedi
@@ -99,6 +100,13 @@ class IPKernelApp(BaseIPythonApplication, InteractiveShellApp):
 
 
 IPKernelApp.__module__ = "ipykernel.kernelapp"
+
+
+def tensor_card(tensor: Any) -> str | None:
+    """How a notebook shows a tensor; imported when it does."""
+    from . import tensors
+
+    return tensors.html(tensor)
 
 
 def split_connection_file(argv: list[str]) -> tuple[str, list[str]]:

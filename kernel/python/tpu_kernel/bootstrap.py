@@ -218,7 +218,23 @@ def _check_before_use(module: ModuleType, execute: Callable[[], None]) -> None:
     device._lazy_init = classmethod(lazy_init)
 
 
+def _print_from_the_host(module: ModuleType, execute: Callable[[], None]) -> None:
+    """PyTorch reads a tensor piece by piece to print it: on the device each piece is a program."""
+    execute()
+    pieces = module._tensor_str
+
+    def tensor_str(tensor: Any, indent: int) -> str:
+        if tensor.device.type == "tpu":
+            from . import tensors
+
+            tensor = tensors.on_host(tensor)
+        return pieces(tensor, indent)
+
+    module._tensor_str = tensor_str
+
+
 _PATCHES: dict[str, Callable[[ModuleType, Callable[[], None]], None]] = {
+    "torch._tensor_str": _print_from_the_host,
     "torch_tpu": _before_torch_tpu,
     "torch_tpu._internal.utils.hardware": _emulate_hardware,
     "torch_tpu._internal.device._device_module": _check_before_use,

@@ -3,6 +3,7 @@
 blocks   what cards are built of: colours, tiles, bars, tables
 compile  what %%tpu_compile did
 stats    what the session did
+tensor   what a tensor on the device holds
 """
 
 from __future__ import annotations

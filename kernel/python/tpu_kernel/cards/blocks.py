@@ -39,6 +39,7 @@ _STYLE = (
     f".tpuk .tiles small{{color:{_TEXT};display:block;font-size:11px}}.tpuk .tiles b{{font-size:15px;font-weight:500}}"
     f".tpuk code{{font-family:{_MONO};font-size:12px;background:none;color:inherit;padding:0}}"
     ".tpuk p{margin:6px 0 0}"
+    ".tpuk .histogram{table-layout:fixed;margin-top:8px}.tpuk details{margin-top:6px}.tpuk summary{cursor:pointer}"
     # Twice the class outweighs what JupyterLab says of any table and any code.
 ).replace(".tpuk", ".tpuk.tpuk")
 
@@ -82,6 +83,30 @@ def bars(rows: Iterable[tuple[str, float, str]]) -> str:
             f'<td style="width:35%;text-align:right;padding-right:0">{escape(value)}</td></tr>'
         )
     return f"<table>{''.join(lines)}</table>"
+
+
+def histogram(counts: Sequence[int]) -> str:
+    """How many values lie in each part of their range, as columns; nothing for none."""
+    if not counts:
+        return ""
+    most = max(counts)
+    columns = "".join(
+        f'<td style="vertical-align:bottom;padding:0 1px;height:48px" title="{count:,}">'
+        f'<div style="background:{_BLUE};height:{max(1, round(46 * count / most)) if count else 0}px"></div></td>'
+        for count in counts
+    )
+    name = "how the values are spread between min and max"
+    return (
+        f'<table class="histogram" role="img" aria-label="{name}" title="{name}"><tr>{columns}</tr></table>'
+    )
+
+
+def folded(name: str, text: str, unfolded: bool = False) -> str:
+    """Text that can be shown and hidden."""
+    return (
+        f"<details{' open' if unfolded else ''}><summary>{escape(name)}</summary>"
+        f'<pre style="margin:6px 0 0;overflow:auto;background:none;color:inherit;font-size:12px">{escape(text)}</pre></details>'
+    )
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

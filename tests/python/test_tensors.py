@@ -1,0 +1,119 @@
+"""Tensors as a person reads them: printed without compiling, shown as cards, pictures as pictures."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+
+import pytest
+from conftest import running_kernel
+from notebook import Notebook
+from PIL import Image
+
+SETUP = """
+import torch
+from tpu_kernel import device
+
+def made(expression):
+    value = eval(expression)
+    # what makes it compiles; what shows it must not
+    torch.accelerator.synchronize()
+    global programs
+    programs = compiled()
+    return value
+
+def compiled():
+    counters = device.snapshot()
+    return counters["compiles"] + counters["cache_hits"]
+
+base = torch.arange(1 << 20, dtype=torch.float32).reshape(1024, 1024).to("tpu")
+"""
+
+
+@pytest.fixture(scope="module")
+def notebook(kernelspec: str) -> Iterator[Notebook]:
+    with running_kernel(kernelspec) as kernel:
+        assert kernel.run(SETUP, patience=120).status == "ok"
+        yield kernel
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "base",
+        "base[10:20, 5:8]",
+        "base.t()",
+        "base[::100, 3]",
+        "base[3, 4]",
+        "torch.zeros(0, 3, device='tpu')",
+        "torch.tensor([True, False]).to('tpu')",
+        "torch.tensor([1.5, float('nan'), float('-inf')], dtype=torch.bfloat16).to('tpu')",
+        "torch.tensor([[1, 2], [3, 40]]).to('tpu').expand(2, 2, 2)",
+        "torch.nn.Parameter(torch.ones(2, 3).to('tpu'))",
+        "torch.tensor([1 + 2j, 3 - 1j]).to('tpu')",
+    ],
+)
+def test_printing_reads_the_tensor_once_and_compiles_nothing(notebook: Notebook, expression: str) -> None:
+    assert notebook.run(f'value = made("""{expression}""")', patience=60).status == "ok"
+    printed = notebook.run("print(value); print([value]); compiled() - programs", patience=60)
+    assert printed.text == "0"
+    host = (
+        expression.replace(".to('tpu')", "")
+        .replace("device='tpu'", "device='cpu'")
+        .replace("base", "base.cpu()")
+    )
+    expected = notebook.run(f"value = {host}; print(value); print([value])", patience=60).stdout
+    seen = printed.stdout
+    assert "device='tpu:0'" in seen
+    without = " ".join(seen.split()).replace(", device='tpu:0'", "")
+    assert without == " ".join(expected.split())
+
+
+def test_a_tensor_on_the_device_is_shown_as_a_card(notebook: Notebook) -> None:
+    notebook.run("value = made(\"torch.linspace(-1, 3, 4096).reshape(64, 64).to('tpu').requires_grad_()\")")
+    shown = notebook.run("value", patience=60)
+    (data,) = [content["data"] for content in shown.contents("execute_result")]
+    assert data["text/plain"].startswith("tensor([[-1.0000, ")
+    card = data["text/html"]
+    for fact in (
+        "float32",
+        "64 × 64",
+        "tpu:0",
+        "16.0 KiB of HBM",
+        "requires_grad",
+        "<b>-1</b>",
+        "<b>3</b>",
+        "<b>1</b>",
+    ):
+        assert fact.replace("16.0 ", "16.00 ") in card, fact
+    assert card.count('title="10') >= 30, "a flat spread has columns of the same height"
+    assert notebook.run("compiled() - programs").text == "0"
+
+
+def test_values_that_are_no_numbers_are_counted_on_the_card(notebook: Notebook) -> None:
+    notebook.run(
+        "value = torch.ones(300); value[:7] = float('nan'); value[7] = float('inf'); value = value.to('tpu')"
+    )
+    (data,) = [content["data"] for content in notebook.run("value").contents("execute_result")]
+    assert "<small>NaN</small> <b>7</b>" in data["text/html"]
+    assert "<small>infinite</small> <b>1</b>" in data["text/html"]
+    assert "<small>mean</small> <b>1</b>" in data["text/html"]
+
+
+def test_what_looks_like_a_picture_is_shown_as_one(notebook: Notebook) -> None:
+    notebook.run("value = torch.zeros(3, 20, 30); value[0, 5, 7] = 1.0; value = value.to('tpu')")
+    (data,) = [content["data"] for content in notebook.run("value").contents("execute_result")]
+    address = data["text/html"].split('src="data:image/png;base64,')[1].split('"')[0]
+    picture = Image.open(io.BytesIO(base64.b64decode(address)))
+    assert (picture.size, picture.mode) == ((30, 20), "RGB")
+    assert (picture.getpixel((7, 5)), picture.getpixel((0, 0))) == ((255, 0, 0), (0, 0, 0))
+    weights = notebook.run("torch.randn(3, 20, 30).to('tpu')")
+    (data,) = [content["data"] for content in weights.contents("execute_result")]
+    assert "<img" not in data["text/html"]
+
+
+def test_small_tensors_and_tensors_on_the_host_have_no_card(notebook: Notebook) -> None:
+    for expression in ("torch.ones(255).to('tpu')", "torch.ones(5000)"):
+        (data,) = [content["data"] for content in notebook.run(expression).contents("execute_result")]
+        assert list(data) == ["text/plain"]
