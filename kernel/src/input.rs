@@ -1,65 +1,61 @@
-//! Questions to the person: `input` and `getpass`. Owns which answer belongs to which question.
+//! Questions to the person: `input` and `getpass`. Owns which answer belongs to which question;
+//! the main shell and each subshell may have one open.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
+
+use crate::parent::Parent;
 use crate::request::Signal;
 use crate::wire::{LossyString, Message, Part};
 
 #[derive(Debug)]
-enum Question {
-    None,
+struct Question {
     /// The question's own message id, and that of the request it was asked for.
-    Asked {
-        ids: [String; 2],
-    },
-    Answered(String),
-}
-
-/// At most one question is open; a new one supersedes it.
-#[derive(Debug)]
-pub struct Input {
-    question: Mutex<Question>,
+    ids: [String; 2],
+    /// The front end that was asked.
+    peer: Option<Bytes>,
+    answer: Mutex<Option<String>>,
     answered: Signal,
 }
 
+/// The questions that are open, oldest first.
+#[derive(Debug, Default)]
+pub struct Input {
+    open: Mutex<Vec<Arc<Question>>>,
+}
+
+/// A question somebody waits for. Dropped, it is withdrawn: a late answer is no one's.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    input: &'a Input,
+    question: Arc<Question>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Input {
-    pub fn new() -> io::Result<Self> {
-        Ok(Self {
-            question: Mutex::new(Question::None),
+    /// A question with this message id goes out, for the request `cause`.
+    pub fn ask(&self, msg_id: &str, cause: &Parent) -> io::Result<Asked<'_>> {
+        let question = Arc::new(Question {
+            ids: [msg_id.into(), cause.msg_id.clone()],
+            peer: cause.identities.first().cloned(),
+            answer: Mutex::default(),
             answered: Signal::new()?,
+        });
+        lock(&self.open).push(Arc::clone(&question));
+        Ok(Asked {
+            input: self,
+            question,
         })
     }
 
-    /// A question with this message id goes out, for the request `cause`.
-    pub fn ask(&self, msg_id: &str, cause: &str) {
-        self.set(Question::Asked {
-            ids: [msg_id.into(), cause.into()],
-        });
-        self.answered.clear();
-    }
-
-    /// Nobody waits any more; a late answer is dropped.
-    pub fn withdraw(&self) {
-        self.set(Question::None);
-    }
-
-    /// Wait for the answer, at most `patience` or until a signal arrives.
-    pub fn answer(&self, patience: Duration) -> Option<String> {
-        self.answered.wait(patience);
-        let mut question = self.question.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Question::Answered(text) = &mut *question {
-            let text = std::mem::take(text);
-            *question = Question::None;
-            self.answered.clear();
-            return Some(text);
-        }
-        None
-    }
-
-    /// An `input_reply` came. It counts when a question is open and it names that one, or its
-    /// cause, or nothing (`jupyter_client` sends no parent).
+    /// An `input_reply` came. It is for the question it names, itself or its cause; where it names
+    /// nothing (`jupyter_client` sends no parent), for the oldest that its front end was asked.
     pub fn deliver(&self, reply: &Message) {
         #[derive(serde::Deserialize)]
         struct Named {
@@ -69,22 +65,39 @@ impl Input {
         struct Content {
             value: LossyString,
         }
-        let parent = reply.parse::<Named>(Part::ParentHeader).ok();
-        let mut question = self.question.lock().unwrap_or_else(PoisonError::into_inner);
-        let Question::Asked { ids } = &*question else {
-            return;
-        };
-        if parent.is_some_and(|parent| !ids.contains(&parent.msg_id)) {
-            return;
-        }
+        let named = reply.parse::<Named>(Part::ParentHeader).ok();
         let Ok(content) = reply.parse::<Content>(Part::Content) else {
             return;
         };
-        *question = Question::Answered(content.value.0);
-        self.answered.set();
+        let peer = reply.identities.first();
+        let open = lock(&self.open);
+        let mut waiting = open
+            .iter()
+            .filter(|question| lock(&question.answer).is_none());
+        let question = match named {
+            Some(named) => waiting.find(|question| question.ids.contains(&named.msg_id)),
+            None => waiting
+                .clone()
+                .find(|question| question.peer.as_ref() == peer)
+                .or_else(|| waiting.next()),
+        };
+        if let Some(question) = question {
+            *lock(&question.answer) = Some(content.value.0);
+            question.answered.set();
+        }
     }
+}
 
-    fn set(&self, question: Question) {
-        *self.question.lock().unwrap_or_else(PoisonError::into_inner) = question;
+impl Asked<'_> {
+    /// Wait for the answer, at most `patience` or until a signal arrives.
+    pub fn answer(&self, patience: Duration) -> Option<String> {
+        self.question.answered.wait(patience);
+        lock(&self.question.answer).take()
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        lock(&self.input.open).retain(|other| !Arc::ptr_eq(other, &self.question));
     }
 }

@@ -314,6 +314,7 @@ mod tests {
             cell_id: String::new(),
             identities: Vec::new(),
             allow_stdin: false,
+            subshell_id: None,
             tally: crate::tally::Tally::default(),
         });
         let reply = Bytes::from_static(br#"{"status":"error","ename":"KeyboardInterrupt"}"#);

@@ -14,13 +14,14 @@ use tokio::sync::Notify;
 use crate::capture::{Capture, Owner};
 use crate::connection::Connection;
 use crate::crash::LogTail;
-use crate::input::Input;
+use crate::input::{Asked, Input};
 use crate::interrupt::{Pending, Watch};
 use crate::language::Language;
 use crate::outbox::{Entry, Outbox, Publication, Reply, StreamName};
 use crate::parent::{Channel, Parent};
 use crate::process::{self, Thread};
-use crate::request::{MainQueue, Request, Service, ServiceQueue};
+use crate::request::{Request, Service, ServiceQueue, ShellQueue};
+use crate::subshells::{Subshell, Subshells};
 use crate::tally::{self, Cap};
 use crate::usage::Usage;
 use crate::widget_control::WidgetControl;
@@ -35,6 +36,8 @@ struct Running {
     current: Option<Arc<Parent>>,
     /// The last cell: late output belongs to it.
     last: Option<Arc<Parent>>,
+    /// What the subshells work on.
+    beside: Vec<Arc<Parent>>,
     /// An interrupt that `current` has not obeyed yet.
     interrupt: Option<Pending>,
     /// Number of the last cell, as it is shown.
@@ -48,7 +51,8 @@ pub struct Kernel {
     /// This kernel's session id, in every header it makes.
     pub session_id: String,
     pub outbox: Outbox,
-    pub main: MainQueue,
+    pub main: ShellQueue,
+    pub subshells: Subshells,
     pub service: ServiceQueue,
     pub input: Input,
     pub language: Language,
@@ -118,9 +122,10 @@ impl Kernel {
             connection,
             session_id: uuid::Uuid::new_v4().simple().to_string(),
             outbox: Outbox::new(output_cap(&capture)),
-            main: MainQueue::new()?,
+            main: ShellQueue::new()?,
+            subshells: Subshells::default(),
             service: ServiceQueue::default(),
-            input: Input::new()?,
+            input: Input::default(),
             language: Language::new(python),
             watch: Watch::default(),
             widget_control: WidgetControl::default(),
@@ -162,9 +167,34 @@ impl Kernel {
         Some(request)
     }
 
+    /// The next request for a subshell; `status: busy` goes out for it.
+    ///
+    /// Of a deleted one there is none: what waits is answered here.
+    pub fn next_of(&self, subshell: &Subshell) -> Option<Request> {
+        if subshell.is_deleted() {
+            while let Some(waiting) = subshell.queue.pop() {
+                self.answer_aborted(&waiting);
+            }
+            return None;
+        }
+        if self.is_stopping() {
+            return None;
+        }
+        let request = subshell.queue.pop()?;
+        let mut running = lock(&self.running);
+        running
+            .last
+            .get_or_insert_with(|| Arc::clone(&request.parent));
+        running.beside.push(Arc::clone(&request.parent));
+        self.outbox.push(status("busy", &request.parent));
+        Some(request)
+    }
+
     /// Announce the cell that runs.
     pub fn execute_input(&self, request: &Request, code: &str, execution_count: i64) {
-        lock(&self.running).execution_count = execution_count;
+        if request.subshell.is_none() {
+            lock(&self.running).execution_count = execution_count;
+        }
         let content = json!({"code": code, "execution_count": execution_count});
         let content = content.to_string().into();
         self.publish(
@@ -176,13 +206,17 @@ impl Kernel {
         );
     }
 
-    /// Answer `request` and end it. `abort` answers every cell that waits with `aborted`.
+    /// Answer `request` and end it. `abort` answers every cell that waits in the same shell with
+    /// `aborted`.
     pub fn reply(&self, request: &Request, metadata: Bytes, content: Bytes, abort: bool) {
         self.drain_capture(true);
         // Taken before the reply goes out: what the front end sends after it saw the reply is a new run.
         // What it sent before is here, for the io thread reads while the cell runs.
         let aborted = if abort {
-            self.main.take_executes()
+            let subshell = request.subshell.as_ref();
+            subshell
+                .map_or(&self.main, |subshell| &subshell.queue)
+                .take_executes()
         } else {
             Vec::new()
         };
@@ -216,10 +250,13 @@ impl Kernel {
         } else {
             None
         };
+        running.beside.retain(|other| !Arc::ptr_eq(other, parent));
+        // The last word a front end hears is what it shows.
         let still_busy = running
             .current
             .as_ref()
-            .map(|current| status("busy", current));
+            .or(running.beside.first())
+            .map(|busy| status("busy", busy));
         parent.tally.end();
         let interrupted = parent.tally.was_interrupted();
         if interrupted {
@@ -277,8 +314,21 @@ impl Kernel {
         self.end_request(&request.parent, None);
     }
 
+    /// End a request that does not run, because the cell before it failed or its shell is gone.
     pub(crate) fn answer_aborted(&self, request: &Request) {
-        self.answer_now(request, &json!({"status": "aborted"}));
+        if !request.parent.msg_type.ends_with("_request") {
+            return self.pass_over(request);
+        }
+        self.outbox.push(status("busy", &request.parent));
+        let metadata = json!({
+            "started": crate::wire::now(),
+            "dependencies_met": true,
+            "engine": self.session_id,
+            "status": "aborted",
+        });
+        let content = json!({"status": "aborted"}).to_string().into();
+        let reply = reply_to(request, metadata.to_string().into(), content);
+        self.end_request(&request.parent, Some(reply));
     }
 
     // -- output -----------------------------------------------------------------------------------
@@ -293,8 +343,13 @@ impl Kernel {
         content: Bytes,
         buffers: Vec<Bytes>,
     ) -> bool {
-        if let ("clear_output", Some(parent)) = (msg_type, parent) {
-            parent.tally.clear();
+        match (msg_type, parent) {
+            ("clear_output", Some(parent)) => parent.tally.clear(),
+            ("comm_open" | "comm_msg" | "comm_close", parent) => {
+                let by = parent.and_then(|parent| parent.subshell_id.as_deref());
+                self.subshells.comm_sent(msg_type, &content, by);
+            }
+            _ => {}
         }
         self.outbox.push(Entry::Publish(Publication {
             msg_type: msg_type.into(),
@@ -364,17 +419,18 @@ impl Kernel {
         self.capture.original(name).try_clone()
     }
 
-    /// Ask the person who sent `parent`. The answer is waited for with `self.input`.
-    pub fn ask(&self, parent: &Arc<Parent>, prompt: &str, password: bool) {
+    /// Ask the person who sent `parent`.
+    pub fn ask(&self, parent: &Arc<Parent>, prompt: &str, password: bool) -> io::Result<Asked<'_>> {
         let msg_id = uuid::Uuid::new_v4().to_string();
         self.drain_capture(false);
-        self.input.ask(&msg_id, &parent.msg_id);
+        let asked = self.input.ask(&msg_id, parent)?;
         let content = json!({"prompt": prompt, "password": password});
         self.outbox.push(Entry::Input {
             parent: Arc::clone(parent),
             msg_id,
             content: content.to_string().into(),
         });
+        Ok(asked)
     }
 
     // -- life -------------------------------------------------------------------------------------
@@ -477,6 +533,7 @@ impl Kernel {
         if !self.stopping.swap(true, Ordering::AcqRel) {
             self.stop.notify_one();
             self.main.wake();
+            self.subshells.wake();
         }
     }
 

@@ -403,6 +403,7 @@ mod tests {
             cell_id: String::new(),
             identities: Vec::new(),
             allow_stdin: false,
+            subshell_id: None,
             tally: Tally::default(),
         })
     }

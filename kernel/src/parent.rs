@@ -36,13 +36,15 @@ pub struct Parent {
     pub identities: Vec<Bytes>,
     /// `content.allow_stdin` of an `execute_request`.
     pub allow_stdin: bool,
+    /// The subshell it runs in (JEP 91); `None` is the main shell.
+    pub subshell_id: Option<String>,
     /// What it has printed.
     pub tally: Tally,
 }
 
 impl Parent {
     /// Take what matters from a received message.
-    pub fn of(message: &Message, allow_stdin: bool) -> Arc<Self> {
+    pub fn of(message: &Message, allow_stdin: bool, subshell_id: Option<String>) -> Arc<Self> {
         #[derive(serde::Deserialize)]
         struct Metadata {
             #[serde(rename = "cellId")]
@@ -58,6 +60,7 @@ impl Parent {
                 .unwrap_or_default(),
             identities: message.identities.clone(),
             allow_stdin,
+            subshell_id,
             tally: Tally::default(),
         })
     }
@@ -73,6 +76,7 @@ impl Parent {
             cell_id: String::new(),
             identities: Vec::new(),
             allow_stdin: false,
+            subshell_id: header.subshell_id,
             tally: Tally::of_the_past(),
         }))
     }

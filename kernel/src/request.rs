@@ -1,4 +1,4 @@
-//! Requests on their way to Python: one queue for the main thread, one for the service thread.
+//! Requests on their way to Python: one queue for each shell, one for the service thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::parent::{Channel, Parent};
+use crate::subshells::Subshell;
 
 /// A request that Python answers.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub struct Request {
     pub content: Bytes,
     pub metadata: Bytes,
     pub buffers: Vec<Bytes>,
+    /// Where it runs; `None` is the main shell.
+    pub subshell: Option<Arc<Subshell>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -73,14 +76,14 @@ impl Signal {
     }
 }
 
-/// What waits for the main thread, in order of arrival.
+/// What waits for the main shell or a subshell, in order of arrival.
 #[derive(Debug)]
-pub struct MainQueue {
+pub struct ShellQueue {
     waiting: Mutex<VecDeque<Request>>,
     signal: Signal,
 }
 
-impl MainQueue {
+impl ShellQueue {
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             waiting: Mutex::default(),
@@ -97,7 +100,7 @@ impl MainQueue {
         self.signal.set();
     }
 
-    /// Wake the main thread though nothing waits.
+    /// Wake the shell's thread though nothing waits.
     pub fn wake(&self) {
         self.signal.set();
     }
@@ -131,6 +134,8 @@ pub enum Service {
     Exit,
     /// An interrupt waits: say where the main thread is.
     Locate,
+    /// Start the thread of a new subshell.
+    Start(Arc<Subshell>),
 }
 
 /// What waits for the service thread.

@@ -8,19 +8,26 @@ use serde_json::json;
 use crate::kernel::Kernel;
 use crate::parent::{Channel, Parent};
 use crate::request::{Request, Service};
-use crate::wire::{Message, Part};
+use crate::subshells::{Subshell, UnknownSubshell};
+use crate::wire::{LossyString, Message, Part};
 
 /// Handle one message. Whatever it holds, the kernel goes on.
 pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
     // Strings are passed over here, not decoded: a lone surrogate in a cell is no fault.
     let content_fault = message.object(Part::Content).err();
     let allow_stdin = allows_stdin(&message);
+    let (subshell, unknown) = match shell_of(kernel, channel, &message) {
+        Ok(subshell) => (subshell, None),
+        Err(unknown) => (None, Some(unknown)),
+    };
+    let subshell_id = subshell.as_ref().map(|subshell| subshell.id.clone());
     let request = Request {
         channel,
-        parent: Parent::of(&message, allow_stdin),
+        parent: Parent::of(&message, allow_stdin, subshell_id),
         content: message.content,
         metadata: message.metadata,
         buffers: message.buffers,
+        subshell,
     };
     let msg_type = Arc::clone(&request.parent);
     let msg_type = msg_type.msg_type.as_str();
@@ -30,6 +37,10 @@ pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
         } else {
             kernel.pass_over(&request);
         }
+        return;
+    }
+    if let Some(unknown) = unknown {
+        refuse(kernel, &request, "UnknownSubshell", &unknown.to_string());
         return;
     }
     match msg_type {
@@ -52,27 +63,89 @@ pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
         }
         "usage_request" => kernel.answer_now(&request, &kernel.usage.reply()),
         "shutdown_request" => shut_down(kernel, &request),
-        "execute_request" if kernel.is_stopping() => {
-            kernel.answer_aborted(&request);
+        "create_subshell_request" => create_subshell(kernel, &request),
+        "delete_subshell_request" => delete_subshell(kernel, &request),
+        "list_subshell_request" => {
+            let ids = kernel.subshells.ids();
+            kernel.answer_now(&request, &json!({"status": "ok", "subshell_id": ids}));
         }
+        "execute_request" if kernel.is_stopping() => kernel.answer_aborted(&request),
         "comm_open" | "comm_msg" | "comm_close"
             if kernel.widget_control.takes(msg_type, &request.content) =>
         {
             kernel.service.push(Service::Answer(request));
         }
-        "execute_request" | "comm_open" | "comm_msg" | "comm_close" => kernel.main.push(request),
+        "execute_request" | "comm_open" | "comm_msg" | "comm_close" => {
+            shell_queue(kernel, request);
+        }
         "complete_request"
         | "inspect_request"
         | "is_complete_request"
         | "history_request"
         | "comm_info_request" => {
-            kernel.service.push(Service::Answer(request));
+            if request.subshell.is_some() {
+                shell_queue(kernel, request);
+            } else {
+                kernel.service.push(Service::Answer(request));
+            }
         }
         other if other.ends_with("_request") => {
             let fault = format!("this kernel does not know the message type `{other}`");
             refuse(kernel, &request, "UnknownMessageType", &fault);
         }
         _ => kernel.pass_over(&request),
+    }
+}
+
+/// Where a message is to run; `None` is the main shell.
+fn shell_of(
+    kernel: &Kernel,
+    channel: Channel,
+    message: &Message,
+) -> Result<Option<Arc<Subshell>>, UnknownSubshell> {
+    let named = message.header.subshell_id.as_deref();
+    let named = named.filter(|id| channel == Channel::Shell && !id.is_empty());
+    let shells = &kernel.subshells;
+    match message.header.msg_type.as_str() {
+        // These have no reply that could tell of a subshell that is gone.
+        "comm_open" => Ok(named.and_then(|id| shells.find(id).ok())),
+        msg_type @ ("comm_msg" | "comm_close") => {
+            Ok(shells.shell_of_comm(msg_type, &message.content, named))
+        }
+        _ => named.map(|id| shells.find(id)).transpose(),
+    }
+}
+
+fn shell_queue(kernel: &Kernel, request: Request) {
+    match request.subshell.clone() {
+        Some(subshell) => subshell.queue.push(request),
+        None => kernel.main.push(request),
+    }
+}
+
+fn create_subshell(kernel: &Kernel, request: &Request) {
+    match kernel.subshells.create() {
+        Ok(subshell) => {
+            let reply = json!({"status": "ok", "subshell_id": subshell.id});
+            kernel.service.push(Service::Start(subshell));
+            kernel.answer_now(request, &reply);
+        }
+        Err(fault) => refuse(kernel, request, "OSError", &fault.to_string()),
+    }
+}
+
+fn delete_subshell(kernel: &Kernel, request: &Request) {
+    #[derive(serde::Deserialize)]
+    struct Content {
+        subshell_id: LossyString,
+    }
+    let Ok(content) = serde_json::from_slice::<Content>(&request.content) else {
+        let fault = "delete_subshell_request needs a `subshell_id`";
+        return refuse(kernel, request, "MalformedRequest", fault);
+    };
+    match kernel.subshells.delete(&content.subshell_id.0) {
+        Ok(()) => kernel.answer_now(request, &json!({"status": "ok"})),
+        Err(unknown) => refuse(kernel, request, "UnknownSubshell", &unknown.to_string()),
     }
 }
 

@@ -2,6 +2,7 @@
 //! `kernel/python/tpu_kernel/_kernel.pyi` says what each function means.
 //!
 //! - `requests`: what Python answers
+//! - `shells`: the main shell and the subshells, whose threads take requests one by one
 //! - `output`: streams, publications, questions
 //! - `picture`: pixels to PNG
 //! - `tpu`: the runtime session of tpu-core
@@ -15,6 +16,7 @@ mod output;
 mod picture;
 mod requests;
 mod shared;
+mod shells;
 mod tpu;
 
 use pyo3::prelude::*;
@@ -34,11 +36,13 @@ mod _kernel {
     use crate::picture::png;
     #[pymodule_export]
     use crate::requests::{
-        Parent, Request, execute_input, exit, finish, located, main_fd, next_main, next_service,
-        ready, reply, request_exit, stopping,
+        Parent, Request, execute_input, exit, finish, located, next_service, ready, reply,
+        request_exit, stopping,
     };
     #[pymodule_export]
     use crate::shared::{connection_file, session_id, start};
+    #[pymodule_export]
+    use crate::shells::{Shell, main_shell, subshell_ids};
     #[pymodule_export]
     use crate::tpu::{
         tpu_attach, tpu_drain, tpu_events, tpu_identity, tpu_ongoing, tpu_parse_size, tpu_set_cell,

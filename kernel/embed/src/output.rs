@@ -257,14 +257,11 @@ pub fn input_request(
             "input was asked for, but this front end does not take input (allow_stdin is false)",
         ));
     };
-    kernel.ask(&parent, prompt, password);
+    let asked = kernel.ask(&parent, prompt, password)?;
     loop {
-        if let Some(answer) = py.detach(|| kernel.input.answer(SIGNAL_CHECK)) {
+        if let Some(answer) = py.detach(|| asked.answer(SIGNAL_CHECK)) {
             return Ok(answer);
         }
-        if let Err(interrupt) = py.check_signals() {
-            kernel.input.withdraw();
-            return Err(interrupt);
-        }
+        py.check_signals()?;
     }
 }

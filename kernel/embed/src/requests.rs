@@ -12,10 +12,12 @@ use tpu_kernel::{Service, Whereabouts, process};
 
 use crate::buffers;
 use crate::shared::kernel;
+use crate::shells::Shell;
 
 /// Types of the requests that are no messages: see `next_service`.
 const EXIT: &str = "exit";
 const LOCATE: &str = "locate";
+const START: &str = "start";
 
 #[pyclass(frozen, module = "tpu_kernel._kernel")]
 pub struct Parent(pub Arc<tpu_kernel::Parent>);
@@ -46,6 +48,11 @@ impl Parent {
         &self.0.cell_id
     }
 
+    #[getter]
+    fn subshell_id(&self) -> Option<&str> {
+        self.0.subshell_id.as_deref()
+    }
+
     fn __eq__(&self, other: &Self) -> bool {
         self.0.msg_id == other.0.msg_id
     }
@@ -62,13 +69,13 @@ impl Parent {
 }
 
 #[pyclass(frozen, module = "tpu_kernel._kernel")]
-pub struct Request(Service);
+pub struct Request(pub Service);
 
 impl Request {
     fn inner(&self) -> PyResult<&tpu_kernel::Request> {
         match &self.0 {
             Service::Answer(request) => Ok(request),
-            Service::Exit | Service::Locate => Err(PyValueError::new_err(
+            Service::Exit | Service::Locate | Service::Start(_) => Err(PyValueError::new_err(
                 "this is no message: it asks for something inside the kernel",
             )),
         }
@@ -83,6 +90,16 @@ impl Request {
             Service::Answer(request) => &request.parent.msg_type,
             Service::Exit => EXIT,
             Service::Locate => LOCATE,
+            Service::Start(_) => START,
+        }
+    }
+
+    #[getter]
+    fn shell(&self) -> Option<Shell> {
+        match &self.0 {
+            Service::Answer(request) => Some(Shell(request.subshell.clone())),
+            Service::Start(subshell) => Some(Shell(Some(Arc::clone(subshell)))),
+            Service::Exit | Service::Locate => None,
         }
     }
 
@@ -122,18 +139,6 @@ pub fn ready(language_info: &[u8], banner: String) -> PyResult<()> {
         .map_err(|error| PyValueError::new_err(format!("language_info is not JSON: {error}")))?;
     kernel()?.language.set(info, banner);
     Ok(())
-}
-
-#[pyfunction]
-pub fn main_fd() -> PyResult<i32> {
-    Ok(kernel()?.main.fd())
-}
-
-#[pyfunction]
-pub fn next_main() -> PyResult<Option<Request>> {
-    Ok(kernel()?
-        .next_main()
-        .map(|request| Request(Service::Answer(request))))
 }
 
 #[pyfunction]

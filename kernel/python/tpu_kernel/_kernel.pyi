@@ -26,6 +26,9 @@ class Parent:
     @property
     def cell_id(self) -> str:
         """`metadata.cellId` of the request, else `""`."""
+    @property
+    def subshell_id(self) -> str | None:
+        """The subshell it runs in; None is the main shell."""
 
 @final
 class Request:
@@ -36,6 +39,9 @@ class Request:
     @property
     def channel(self) -> str:
         """`"shell"` or `"control"`."""
+    @property
+    def shell(self) -> Shell | None:
+        """Where it runs; None for what is no message."""
     @property
     def parent(self) -> Parent: ...
     @property
@@ -60,24 +66,34 @@ def ready(language_info: bytes, banner: str) -> None:
 
 # -- requests ------------------------------------------------------------------
 
-def main_fd() -> int:
-    """An eventfd: readable while `next_main` has something. For `loop.add_reader`."""
+@final
+class Shell:
+    """The main shell, or a subshell (JEP 91): what waits for its thread."""
 
-def next_main() -> Request | None:
-    """The next execute_request or comm_* message for the main thread, else None.
+    @property
+    def subshell_id(self) -> str | None:
+        """None for the main shell."""
+    def fileno(self) -> int:
+        """An eventfd: readable while `next` has something. For `loop.add_reader`."""
+    def next(self) -> Request | None:
+        """The next request of this shell, else None.
 
-    Clears the eventfd when the queue is empty. Publishes `status: busy` for it and makes
-    its parent the running cell. After shutdown was asked for: returns None and
-    `stopping()` is True.
-    """
+        Clears the eventfd when the queue is empty. Publishes `status: busy` for it; on the main
+        shell, where only execute_request and comm_* messages come, its parent is the running
+        cell from then on. Of a deleted subshell all that waits is answered with `aborted`.
+        """
+    def ended(self) -> bool:
+        """The kernel stops, or the subshell was deleted: the thread is to end."""
 
+def main_shell() -> Shell: ...
+def subshell_ids() -> list[str]: ...
 def next_service(timeout: float) -> Request | None:
     """Waits, GIL released, for a complete, inspect, is_complete, history, comm_info request, or a
     comm_* message of a `jupyter.widget.control` comm, which `finish` ends.
 
     None after `timeout` seconds. `msg_type == "exit"` asks the service thread to run the
     `atexit` functions because the main thread does not come back; it needs no reply.
-    `"locate"` asks where the main thread is, for an interrupt that waits: `located` answers.
+    `"start"` asks to start the thread of the subshell `shell`, `"locate"` asks where the main thread is, for an interrupt that waits: `located` answers.
     """
 
 def located(place: str, moving: bool, handling: bool) -> None:
@@ -92,7 +108,7 @@ def reply(request: Request, content: bytes, metadata: bytes = b"{}", *, abort: b
     all output so far (fd 1 and 2 included), `status: idle`.
 
     `abort=True` (an error with `stop_on_error`) answers every execute_request that waits
-    in the main queue with `aborted`, in order. comm_* messages have no reply: `finish`.
+    in the same shell with `aborted`, in order. comm_* messages have no reply: `finish`.
     """
 
 def finish(request: Request) -> None:

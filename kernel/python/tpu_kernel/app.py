@@ -157,6 +157,7 @@ def main(argv: list[str]) -> None:
     app.initialize(rest)
     import ipykernel.zmqshell  # noqa: F401  tqdm looks for it in sys.modules
 
+    imports.when_imported("asyncio", loop.asyncio_imported)
     imports.when_imported("torch", execute.torch_imported)
     imports.when_imported("pdb", interruptible_pdb)
     imports.when_imported("IPython.core.debugger", interruptible_pdb)
@@ -165,12 +166,12 @@ def main(argv: list[str]) -> None:
     banner = BANNER.format(version=sys.version.split()[0], ipython=IPython.__version__)
     _kernel.ready(jsontext.dumps(LANGUAGE_INFO), banner)
     service.start(app.shell)
-    loop.MAIN = loop.MainLoop(app.shell)
-    loop.MAIN.run()
-    end(loop.MAIN)
+    main_loop = loop.ShellLoop(app.shell, _kernel.main_shell())
+    main_loop.run()
+    end(main_loop)
 
 
-def end(main_loop: loop.MainLoop) -> None:
+def end(main_loop: loop.ShellLoop) -> None:
     """Clean up and leave."""
     try:
         main_loop.cancel_tasks()

@@ -10,6 +10,7 @@ from IPython.core.displayhook import DisplayHook
 
 from . import _kernel, jsontext
 from .parent import PARENT
+from .turn import OfThread
 
 Message = dict[str, Any]
 Hook = Callable[[Message], Message | None]
@@ -67,7 +68,13 @@ class NotebookDisplayHook(HookRegistry, DisplayHook):
     topic = b"execute_result"
     parent_header: ClassVar[dict[str, Any]] = {}
 
-    _content: dict[str, Any] | None = None
+    _content = OfThread()
+    _is_active = OfThread(False)
+    exec_result = OfThread()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.turn = threading.local()
+        super().__init__(*args, **kwargs)
 
     @property
     def publishing(self) -> bool:
@@ -76,8 +83,9 @@ class NotebookDisplayHook(HookRegistry, DisplayHook):
 
     def quiet(self) -> bool:
         """True when the cell ends with `;`."""
-        cells = self.shell.history_manager.input_hist_parsed
-        return bool(cells) and ";" in cells[-1] and self.semicolon_at_end_of_expression(cells[-1])
+        cells, number = self.shell.history_manager.input_hist_parsed, self.prompt_count
+        cell = cells[number] if number < len(cells) else ""
+        return ";" in cell and self.semicolon_at_end_of_expression(cell)
 
     def start_displayhook(self) -> None:
         self._is_active = True

@@ -28,7 +28,6 @@ class Cell:
         self.store_history = bool(content.get("store_history", True)) and not self.silent
         self.user_expressions = content.get("user_expressions") or {}
         self.stop_on_error = bool(content.get("stop_on_error", True))
-        self.cell_id = request.parent.cell_id or str(shell.execution_count)
         self.started = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         self._options = {
             "store_history": self.store_history,
@@ -36,13 +35,17 @@ class Cell:
             "cell_id": request.parent.cell_id or None,
             "cell_meta": jsontext.loads(request.metadata) or {},
         }
+        self.number = shell.begin_cell(self.store_history and bool(self.code.strip()))
+        self.cell_id = request.parent.cell_id or str(self.number)
+        # what is on the device is followed for the main shell's cell: others run beside it
+        self._on_main = request.parent.subshell_id is None
 
     def begin(self) -> None:
         """Say that the cell runs."""
         PARENT.set(self.request.parent)
         self.shell.kernel.parents.begin(self.request)
         if not self.silent:
-            _kernel.execute_input(self.request, self.code, self.shell.execution_count)
+            _kernel.execute_input(self.request, self.code, self.number)
 
     def run(self) -> Coroutine[Any, Any, None] | None:
         """Run and answer the cell; or the coroutine that does, when the cell awaits."""
@@ -79,6 +82,8 @@ class Cell:
     def _before(self) -> None:
         """Tell the device whose work comes now."""
         global _running_cell_id
+        if not self._on_main:
+            return
         _running_cell_id = self.cell_id
         if (device := device_module()) is not None:
             device.before_cell(self.cell_id)
@@ -89,7 +94,7 @@ class Cell:
         if result is not None:
             error = result.error_before_exec or result.error_in_exec
         device = device_module()
-        if device is not None:
+        if device is not None and self._on_main:
             try:
                 device.after_cell(error)
             except BaseException as failure:  # noqa: BLE001
@@ -144,7 +149,8 @@ class Cell:
         except Exception as failure:  # noqa: BLE001  what the cell put there is not JSON
             self.shell.log.warning("left out of the reply of cell %s: %s", self.cell_id, failure)
             body = jsontext.dumps(content | {"user_expressions": {}, "payload": []})
-        self.shell.kernel.parents.end()
+        self.shell.kernel.parents.end(self.request)
+        self.shell.end_cell()
         abort = status == "error" and self.stop_on_error and not self.silent
         _kernel.reply(self.request, body, jsontext.dumps(metadata), abort=abort)
 
@@ -155,6 +161,7 @@ def start(shell: NotebookShell, request: _kernel.Request) -> Coroutine[Any, Any,
         cell = Cell(shell, request)
         cell.begin()
     except Exception as failure:  # noqa: BLE001  a request that is none
+        shell.end_cell()
         refuse(request, failure)
         return None
     return cell.run()

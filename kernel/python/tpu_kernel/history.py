@@ -58,6 +58,7 @@ class BatchedHistoryManager(HistoryManager):
         self._opened = threading.Event()
         self._opens_later = False
         self._given_up = False
+        self._storing = threading.Lock()
         super().__init__(shell=shell, config=config, **traits)
         if self._opens_later:
             self.enabled = True
@@ -86,6 +87,20 @@ class BatchedHistoryManager(HistoryManager):
             self._opened.set()
         if self.db_input_cache and self.save_flag is not None:
             self.save_flag.set()
+
+    def store_inputs(self, line_num: int, source: str, source_raw: str | None = None) -> None:
+        """As IPython's, and `In[n]` is the cell with number n also when shells run at once."""
+        with self._storing:
+            lists = (self.input_hist_parsed, self.input_hist_raw)
+            before = len(lists[0])
+            super().store_inputs(line_num, source, source_raw)
+            if len(lists[0]) == before or line_num == before:
+                return
+            for inputs in lists:
+                if line_num > before:
+                    inputs[before:] = [""] * (line_num - before) + inputs[before:]
+                elif not inputs[line_num]:
+                    inputs[line_num] = inputs.pop()
 
     def _ready(self) -> bool:
         """Wait a moment for the database, once."""

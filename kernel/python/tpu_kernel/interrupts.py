@@ -1,13 +1,15 @@
 """What SIGINT does: nothing between cells, KeyboardInterrupt in a cell, cancelling an awaiting one.
 
 A Python function is the handler between cells rather than SIG_IGN, so that children started
-in the meantime do not inherit deafness. It notes the signal: one that comes after a cell was
+in the meantime do not inherit deafness. Signals are the main thread's; for the cells of
+subshells all of this does nothing. It notes the signal: one that comes after a cell was
 taken from the queue and before its code runs must still stop it.
 """
 
 from __future__ import annotations
 
 import signal
+import threading
 import types
 from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
@@ -24,15 +26,21 @@ def _note(signum: int, frame: object) -> None:
     _came = True
 
 
+def _here() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
+
+
 def idle() -> None:
     """No cell runs: SIGINT is only noted."""
-    signal.signal(signal.SIGINT, _note)
+    if _here():
+        signal.signal(signal.SIGINT, _note)
 
 
 def forget() -> None:
     """What came so far was meant for something that is over."""
     global _came
-    _came = False
+    if _here():
+        _came = False
 
 
 def _raise_if_came() -> None:
@@ -52,6 +60,9 @@ def is_ours() -> bool:
 @contextmanager
 def raising() -> Generator[None, None, None]:
     """SIGINT raises KeyboardInterrupt, as anywhere in Python."""
+    if not _here():
+        yield
+        return
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         _raise_if_came()
@@ -76,6 +87,8 @@ class Cancellation:
 
     def install(self) -> None:
         """From now on SIGINT is for this cell."""
+        if not _here():
+            return
         signal.signal(signal.SIGINT, self._on_signal)
         if _came:
             forget()

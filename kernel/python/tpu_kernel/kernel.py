@@ -29,19 +29,19 @@ LANGUAGE_INFO: dict[str, Any] = {
 class Parents:
     """Requests as messages, and messages turned back into their `Parent`.
 
-    Only the request that runs has its content and buffers; of others the header is known.
+    Only requests that run have their content and buffers; of others the header is known.
     """
 
     def __init__(self) -> None:
-        self._current: _kernel.Request | None = None
+        self._running: dict[str, _kernel.Request] = {}
 
     def begin(self, request: _kernel.Request) -> None:
         """A request begins to run."""
-        self._current = request
+        self._running[request.parent.msg_id] = request
 
-    def end(self) -> None:
-        """The request that runs is over."""
-        self._current = None
+    def end(self, request: _kernel.Request) -> None:
+        """A request is over."""
+        self._running.pop(request.parent.msg_id, None)
 
     @staticmethod
     def find(message: Any) -> _kernel.Parent | None:
@@ -57,9 +57,7 @@ class Parents:
     def message(self, parent: _kernel.Parent) -> dict[str, Any]:
         """The request as the message that ipykernel's `get_parent` gives."""
         header = jsontext.loads(parent.header)
-        current = self._current
-        if current is not None and current.parent.msg_id != parent.msg_id:
-            current = None
+        current = self._running.get(parent.msg_id)
         return {
             "header": header,
             "msg_id": header.get("msg_id", ""),
@@ -163,7 +161,7 @@ class Kernel:
 
     def __init__(self, log: logging.Logger) -> None:
         self.log = log
-        self.ident = os.urandom(16).hex()
+        self.ident = _kernel.session_id()
         self.parents = Parents()
         self.session = Session(self)
         self.iopub_socket = Channel("iopub")

@@ -14,6 +14,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
 
 from . import _kernel
+from .parent import PARENT
 
 
 @magics_class
@@ -116,11 +117,14 @@ class KernelMagics(Magics):
     @line_magic
     def subshell(self, line: str) -> None:
         """Say which subshell runs this cell."""
+        parent = PARENT.get()
         state: dict[str, Any] = {
+            "subshell id": parent.subshell_id if parent is not None else None,
             "thread id": threading.get_ident(),
             "main thread id": threading.main_thread().ident,
             "pid": os.getpid(),
             "thread count": threading.active_count(),
+            "subshell list": _kernel.subshell_ids(),
         }
         for name, value in state.items():
             print(f"{name}: {value}")

@@ -1,4 +1,6 @@
-"""The main thread: takes requests from the Rust half, one at a time, and runs asyncio between them.
+"""The thread of a shell: takes requests from the Rust half, one at a time, and runs asyncio between them.
+
+The main shell has the main thread; each subshell (JEP 91) has one of its own, and works the same way.
 
 It begins as a plain wait on the eventfd, because importing asyncio costs a fifth of the
 start-up time. The first cell that imports asyncio finds a running event loop all the same; from
@@ -16,8 +18,7 @@ import traceback
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from . import _kernel, execute, interrupts
-from .imports import when_imported
+from . import _kernel, execute, interrupts, service
 from .parent import PARENT
 from .shell import NotebookShell
 
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 FAULT_PAUSE_SECONDS = 0.05
 
 
-class MainLoop:
-    """Hands each request to what runs it."""
+class ShellLoop:
+    """Hands each request of one shell to what runs it. Made and run by the shell's own thread."""
 
-    def __init__(self, shell: NotebookShell) -> None:
+    def __init__(self, shell: NotebookShell, queue: _kernel.Shell) -> None:
         self._shell = shell
-        self._fd = _kernel.main_fd()
+        self._queue = queue
         # one context for all cells: a context variable set in one is there in the next
         self._context = contextvars.copy_context()
         self._asyncio: asyncio.AbstractEventLoop | None = None
@@ -43,10 +44,10 @@ class MainLoop:
     # -- the loops ----------------------------------------------------------------
 
     def run(self) -> None:
-        """Until the kernel is to stop."""
+        """Until the kernel is to stop, or the subshell is deleted."""
+        OF_THREAD.loop = self
         interrupts.idle()
-        when_imported("asyncio", self._asyncio_imported)
-        while not _kernel.stopping():
+        while not self._queue.ended():
             try:
                 if "asyncio" in sys.modules:
                     self._run_asyncio()
@@ -57,21 +58,16 @@ class MainLoop:
             except Exception:  # noqa: BLE001
                 report_fault()
                 time.sleep(FAULT_PAUSE_SECONDS)
+        self._queue.next()  # what waits in a deleted subshell is answered
 
     def _run_plain(self) -> None:
         """Wait for requests without asyncio."""
         poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
+        poll.register(self._queue, select.POLLIN)
         while "asyncio" not in sys.modules:
-            interrupts.forget()
-            request = _kernel.next_main()
-            if request is not None:
-                coroutine = self._start(request)
-                if coroutine is not None:
-                    self._run_awaiting(coroutine)
-            elif _kernel.stopping():
-                return
-            else:
+            if not self._take():
+                if self._queue.ended():
+                    return
                 poll.poll()
 
     def _run_asyncio(self) -> None:
@@ -80,11 +76,11 @@ class MainLoop:
 
         if not self._busy:
             self._listen()
-        asyncio._set_running_loop(None)  # see _asyncio_imported
+        asyncio._set_running_loop(None)  # see asyncio_imported
         self.event_loop().run_forever()
 
     def event_loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop of the main thread, made when first asked for."""
+        """The event loop of this thread, made when first asked for."""
         if self._asyncio is None:
             import asyncio
 
@@ -92,9 +88,9 @@ class MainLoop:
             asyncio.set_event_loop(self._asyncio)
         return self._asyncio
 
-    def _asyncio_imported(self, asyncio: ModuleType) -> None:
+    def provide_event_loop(self, asyncio: ModuleType) -> None:
         """A cell imported asyncio: give the rest of this cell a running loop."""
-        if self._busy and threading.current_thread() is threading.main_thread():
+        if self._busy:
             asyncio._set_running_loop(self.event_loop())
 
     # -- requests -------------------------------------------------------------------
@@ -102,28 +98,33 @@ class MainLoop:
     def _listen(self) -> None:
         if not self._listening:
             self._listening = True
-            self.event_loop().add_reader(self._fd, self._readable)
+            self.event_loop().add_reader(self._queue, self._readable)
 
     def _stop_listening(self) -> None:
         if self._listening:
             self._listening = False
-            self.event_loop().remove_reader(self._fd)
+            self.event_loop().remove_reader(self._queue)
 
     def _readable(self) -> None:
         """One request; the loop comes back for the next, so that tasks have their turn."""
         if self._busy:  # a cell runs the loop inside itself
             self._stop_listening()
-            return
-        interrupts.forget()
-        request = _kernel.next_main()
-        if request is not None:
-            coroutine = self._start(request)
-            if coroutine is not None:
-                self._run_awaiting(coroutine)
-            else:
+        elif self._take():
+            if not self._busy:
                 self._listen()
-        elif _kernel.stopping():
+        elif self._queue.ended():
             self.event_loop().stop()
+
+    def _take(self) -> bool:
+        """Run the next request, or begin a cell that awaits; False when nothing waits."""
+        interrupts.forget()
+        request = self._queue.next()
+        if request is None:
+            return False
+        coroutine = self._start(request)
+        if coroutine is not None:
+            self._run_awaiting(coroutine)
+        return True
 
     def _start(self, request: _kernel.Request) -> Any:
         """Run a request; the coroutine of a cell that awaits."""
@@ -132,6 +133,8 @@ class MainLoop:
         try:
             if request.msg_type == "execute_request":
                 coroutine = self._context.run(execute.start, self._shell, request)
+            elif request.msg_type in service.ANSWERS:
+                self._context.run(service.answer, self._shell, request)
             else:
                 self._context.run(self._run_comm, request)
         finally:
@@ -150,7 +153,7 @@ class MainLoop:
             interrupts.idle()
             self._shell.showtraceback()
         finally:
-            self._shell.kernel.parents.end()
+            self._shell.kernel.parents.end(request)
             _kernel.finish(request)
 
     def _run_awaiting(self, coroutine: Any) -> None:
@@ -184,6 +187,12 @@ class MainLoop:
         if tasks:
             loop.run_until_complete(asyncio.wait(tasks, timeout=0.2))
 
+    def close(self) -> None:
+        """The shell is gone: its event loop too."""
+        self.cancel_tasks()
+        if self._asyncio is not None:
+            self._asyncio.close()
+
 
 def report_fault(failure: BaseException | None = None) -> None:
     """Something of ours failed outside a cell: say so in the server's log, and go on."""
@@ -192,9 +201,31 @@ def report_fault(failure: BaseException | None = None) -> None:
         log.write("tpu_kernel: a request failed inside the kernel:\n" + "".join(lines))
 
 
-MAIN: MainLoop | None = None
+class _OfThread(threading.local):
+    loop: ShellLoop | None = None
+
+
+OF_THREAD = _OfThread()
 
 
 def event_loop() -> Any:
-    """The event loop of the main thread."""
-    return MAIN.event_loop() if MAIN is not None else None
+    """The event loop of this thread's shell."""
+    return OF_THREAD.loop.event_loop() if OF_THREAD.loop is not None else None
+
+
+def asyncio_imported(asyncio: ModuleType) -> None:
+    """Somebody imported asyncio: a cell, or a thread that is no shell's."""
+    if OF_THREAD.loop is not None:
+        OF_THREAD.loop.provide_event_loop(asyncio)
+
+
+def start_subshell(shell: NotebookShell, queue: _kernel.Shell) -> None:
+    """Start the thread of a new subshell."""
+
+    def run() -> None:
+        own = ShellLoop(shell, queue)
+        own.run()
+        own.close()
+
+    name = f"subshell-{queue.subshell_id}"
+    threading.Thread(target=run, name=name, daemon=True).start()

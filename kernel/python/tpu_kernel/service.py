@@ -171,6 +171,10 @@ def serve(shell: NotebookShell) -> None:
                 return
         elif request.msg_type == "locate":
             _kernel.located(*locate_main(shell))
+        elif request.msg_type == "start":
+            from . import loop
+
+            loop.start_subshell(shell, request.shell)
         elif request.msg_type == "exit":
             run_exit_functions()
             _kernel.exit(0)

@@ -23,6 +23,7 @@ from .displayhook import NotebookDisplayHook
 from .history import BatchedHistoryManager
 from .parent import PARENT
 from .publisher import NotebookDisplayPublisher
+from .turn import CellNumber, OfThread, Payloads, SharedDisplayTrap, Turn
 
 # What `!ls`, `!git log`, `!pytest` and the like look at.
 ENVIRONMENT = {
@@ -63,11 +64,13 @@ class NotebookShell(InteractiveShell):
     autoindent = CBool(False)
     readline_use = CBool(False)
     keepkernel_on_exit: bool | None = None
+    execution_count = CellNumber(1)
+    last_traceback = OfThread(())
+    error_while_displaying = OfThread()
+    _transformed = OfThread()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.last_traceback: list[str] = []
-        self.error_while_displaying: tuple[str, str] | None = None
-        self._transformed: tuple[str, str] | None = None
+        self.turn = Turn()
         super().__init__(*args, **kwargs)
 
     # -- starting ---------------------------------------------------------------
@@ -102,6 +105,14 @@ class NotebookShell(InteractiveShell):
         self.set_hook("complete_command", cd_completer, str_key="%cd")
         self.set_hook("complete_command", reset_completer, str_key="%reset")
 
+    def init_payload(self) -> None:
+        self.payload_manager = Payloads(parent=self)
+        self.configurables.append(self.payload_manager)
+
+    def init_displayhook(self) -> None:
+        super().init_displayhook()
+        self.display_trap = SharedDisplayTrap(hook=self.displayhook)
+
     def init_hooks(self) -> None:
         super().init_hooks()
         self.set_hook("show_in_pager", page.as_hook(self.show_page), 99)
@@ -124,6 +135,14 @@ class NotebookShell(InteractiveShell):
         self.magics_manager.register_alias("ed", "edit")
 
     # -- running ------------------------------------------------------------------
+
+    def begin_cell(self, counts: bool) -> int:
+        """A cell of this thread begins: its number, which no other has when it `counts`."""
+        return type(self).execution_count.begin(self, counts)
+
+    def end_cell(self) -> None:
+        """The cell of this thread is over."""
+        type(self).execution_count.end(self)
 
     def transform_cell(self, raw_cell: str) -> str:
         """As IPython's; what `prepare` already made is used once."""

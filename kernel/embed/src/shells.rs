@@ -1,0 +1,55 @@
+//! The main shell and the subshells as their Python threads see them.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use tpu_kernel::{Service, Subshell};
+
+use crate::requests::Request;
+use crate::shared::kernel;
+
+/// `None` is the main shell.
+#[pyclass(frozen, module = "tpu_kernel._kernel")]
+pub struct Shell(pub Option<Arc<Subshell>>);
+
+#[pymethods]
+impl Shell {
+    #[getter]
+    fn subshell_id(&self) -> Option<&str> {
+        self.0.as_ref().map(|subshell| subshell.id.as_str())
+    }
+
+    fn fileno(&self) -> PyResult<i32> {
+        Ok(match &self.0 {
+            Some(subshell) => subshell.queue.fd(),
+            None => kernel()?.main.fd(),
+        })
+    }
+
+    fn next(&self) -> PyResult<Option<Request>> {
+        let kernel = kernel()?;
+        let request = match &self.0 {
+            Some(subshell) => kernel.next_of(subshell),
+            None => kernel.next_main(),
+        };
+        Ok(request.map(|request| Request(Service::Answer(request))))
+    }
+
+    fn ended(&self) -> PyResult<bool> {
+        let deleted = self
+            .0
+            .as_ref()
+            .is_some_and(|subshell| subshell.is_deleted());
+        Ok(deleted || kernel()?.is_stopping())
+    }
+}
+
+#[pyfunction]
+pub fn main_shell() -> Shell {
+    Shell(None)
+}
+
+#[pyfunction]
+pub fn subshell_ids() -> PyResult<Vec<String>> {
+    Ok(kernel()?.subshells.ids())
+}
