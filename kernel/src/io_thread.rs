@@ -38,6 +38,8 @@ const GATHER: Duration = Duration::from_millis(5);
 /// Printed bytes that may wait at the socket of a slow reader; the rest waits in the outbox, where an
 /// interrupt can still drop it.
 const PRINTED_AHEAD: usize = 2 << 20;
+/// The most text of one stream message.
+const STREAM_PIECE_BYTES: usize = 2 << 20;
 /// How long a reader that is behind has before it is looked at again.
 const BEHIND_PAUSE: Duration = Duration::from_millis(1);
 
@@ -319,7 +321,9 @@ impl Outlet {
     async fn send(&self, outbox: &Outbox, entry: Entry) {
         match entry {
             Entry::Stream { name, parent, text } => {
-                self.send_text(outbox, name, parent.as_deref(), &text).await;
+                for piece in pieces(&text) {
+                    self.send_text(outbox, name, parent.as_deref(), piece).await;
+                }
             }
             Entry::Dropped(parent) => {
                 outbox.came_to_end_of(&parent);
@@ -418,17 +422,28 @@ fn route(socket: &RouterSender, parent: &Parent, mut frames: Vec<Bytes>) {
     }
 }
 
+/// Text that was written at once, in parts that front ends take while the next is made.
+fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
+    std::iter::from_fn(move || {
+        let mut end = text.len().min(STREAM_PIECE_BYTES);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (piece, rest) = text.split_at(end);
+        text = rest;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
 fn stream_content(name: StreamName, text: &str) -> Bytes {
     #[derive(serde::Serialize)]
     struct Content<'a> {
         name: &'a str,
         text: &'a str,
     }
+    let mut content = Vec::with_capacity(text.len() + text.len() / 16 + 64);
+    let name = name.as_str();
     // Strings always serialise.
-    serde_json::to_vec(&Content {
-        name: name.as_str(),
-        text,
-    })
-    .unwrap_or_default()
-    .into()
+    let _ = serde_json::to_writer(&mut content, &Content { name, text });
+    content.into()
 }
