@@ -88,6 +88,20 @@ impl Capture {
         pair.drain(complete, sink)
     }
 
+    /// As [`drain`](Self::drain), from the pipes kept for this request, if there are any.
+    pub fn drain_of(
+        &self,
+        parent: &Parent,
+        complete: bool,
+        mut sink: impl FnMut(StreamName, &Owner, &str),
+    ) {
+        let of = |pair: &&Arc<Pair>| pair.is_of(parent);
+        let pairs: Vec<_> = lock(&self.retired).iter().filter(of).cloned().collect();
+        for pair in pairs {
+            pair.drain(complete, &mut sink);
+        }
+    }
+
     /// As [`drain`](Self::drain), from the pipes of earlier cells too.
     pub fn drain_all(&self, mut sink: impl FnMut(StreamName, &Owner, &str)) {
         let retired = lock(&self.retired).clone();

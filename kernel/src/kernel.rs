@@ -209,7 +209,7 @@ impl Kernel {
     /// Answer `request` and end it. `abort` answers every cell that waits in the same shell with
     /// `aborted`.
     pub fn reply(&self, request: &Request, metadata: Bytes, content: Bytes, abort: bool) {
-        self.drain_capture(true);
+        self.drain_capture_for(Some(&request.parent), true);
         // Taken before the reply goes out: what the front end sends after it saw the reply is a new run.
         // What it sent before is here, for the io thread reads while the cell runs.
         let aborted = if abort {
@@ -231,7 +231,7 @@ impl Kernel {
 
     /// End a message that has no reply.
     pub fn finish(&self, request: &Request) {
-        self.drain_capture(true);
+        self.drain_capture_for(Some(&request.parent), true);
         self.end_request(&request.parent, None);
     }
 
@@ -392,6 +392,17 @@ impl Kernel {
         })
     }
 
+    /// As `drain_capture`, and what children wrote that were started for `parent` elsewhere.
+    pub fn drain_capture_for(&self, parent: Option<&Parent>, complete: bool) {
+        self.drain_capture(complete);
+        if let Some(parent) = parent {
+            self.capture
+                .drain_of(parent, complete, |name, owner, text| {
+                    self.write_captured(name, owner, text);
+                });
+        }
+    }
+
     pub(crate) fn write_captured(&self, name: StreamName, owner: &Owner, text: &str) {
         if name == StreamName::Stderr {
             self.log_tail.push(text);
@@ -422,7 +433,7 @@ impl Kernel {
     /// Ask the person who sent `parent`.
     pub fn ask(&self, parent: &Arc<Parent>, prompt: &str, password: bool) -> io::Result<Asked<'_>> {
         let msg_id = uuid::Uuid::new_v4().to_string();
-        self.drain_capture(false);
+        self.drain_capture_for(Some(parent), false);
         let asked = self.input.ask(&msg_id, parent)?;
         let content = json!({"prompt": prompt, "password": password});
         self.outbox.push(Entry::Input {

@@ -225,3 +225,25 @@ def test_cells_with_children_do_not_use_up_file_descriptors(kernel: Notebook) ->
     assert int(kernel.run(count).text or 0) <= before + 2 * 2 * 65
     kernel.run("for child in children:\n    child.kill(); child.wait()\nchildren.clear()")
     assert int(kernel.run(count).text or 0) <= before + 4
+
+
+def test_commands_of_a_subshell_are_shown_whole_and_in_order_before_it_is_idle(kernel: Notebook) -> None:
+    subshell = kernel.ask("create_subshell_request", {}, channel="control").content["subshell_id"]
+    main = kernel.send("import threading\nrelease = threading.Event(); release.wait(20); print('main')")
+    session = kernel.client.session
+    code = (
+        "import subprocess\nfor n in range(5):\n    print('print', n); subprocess.run(['echo', 'command', str(n)])\n"
+        "    display(n); subprocess.run('echo error >&2', shell=True)\nrelease.set()"
+    )
+    message = session.msg("execute_request", {"code": code, "silent": False, "allow_stdin": False})
+    message["header"]["subshell_id"] = subshell
+    session.send(kernel.client.shell_channel.socket, message)
+    result = kernel.wait(message["header"]["msg_id"])
+    shown = "".join(
+        m["content"].get("text") or f"[{m['content']['data']['text/plain']}]"
+        for m in result.messages
+        if m["msg_type"] in ("stream", "display_data")
+    )
+    assert shown == "".join(f"print {n}\ncommand {n}\n[{n}]error\n" for n in range(5))
+    assert kernel.wait(main).stdout == "main\n"
+    kernel.ask("delete_subshell_request", {"subshell_id": subshell}, channel="control")

@@ -113,7 +113,7 @@ impl Stream {
         let now = EPOCH.elapsed().as_nanos() as u64;
         let before = self.last_write.swap(now, Ordering::Relaxed);
         if now.saturating_sub(before) > LOOK_AT_PIPES_AFTER.as_nanos() as u64 {
-            kernel.drain_capture(false);
+            kernel.drain_capture_for(parent.map(|parent| &**parent), false);
         }
         if !kernel.write(self.name, parent, text) {
             wait_for_space(py, kernel)?;
@@ -172,7 +172,7 @@ pub fn publish(
         .collect::<PyResult<Vec<_>>>()?;
     let content = Bytes::copy_from_slice(content);
     let metadata = Bytes::copy_from_slice(metadata.unwrap_or(b"{}"));
-    kernel.drain_capture(false);
+    kernel.drain_capture_for(parent.as_deref(), false);
     let room = kernel.publish(msg_type, parent.as_deref(), metadata, content, buffers);
     if !room {
         wait_for_space(py, kernel)?;
