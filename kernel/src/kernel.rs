@@ -450,7 +450,7 @@ impl Kernel {
     pub fn interrupt_for_user(&self) {
         let mut running = lock(&self.running);
         let Some(current) = running.current.clone() else {
-            return;
+            return self.interrupt_subshells(&running.beside);
         };
         let fresh = running
             .interrupt
@@ -461,6 +461,17 @@ impl Kernel {
         running.interrupt = Some(fresh.unwrap_or_else(|| Pending::new(current)));
         drop(running);
         self.interrupt();
+    }
+
+    /// With nothing to interrupt on the main shell, it is what the subshells run that is meant.
+    fn interrupt_subshells(&self, running: &[Arc<Parent>]) {
+        if !running.is_empty() {
+            for parent in running {
+                parent.tally.interrupt();
+            }
+            process::send(&process::descendants(), libc::SIGINT);
+            self.service.push(Service::Interrupt);
+        }
     }
 
     /// Interrupt the cell that runs, and the processes it started.

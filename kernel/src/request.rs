@@ -134,6 +134,8 @@ pub enum Service {
     Exit,
     /// An interrupt waits: say where the main thread is.
     Locate,
+    /// Interrupt what the subshells run.
+    Interrupt,
     /// Start the thread of a new subshell.
     Start(Arc<Subshell>),
 }

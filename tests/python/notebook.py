@@ -79,7 +79,9 @@ class Notebook:
         self.replies: dict[str, Message] = {}
         """Replies that came while we waited for another."""
 
-    def send(self, code: str, *, cell_id: str | None = None, **options: Any) -> str:
+    def send(
+        self, code: str, *, cell_id: str | None = None, subshell: str | None = None, **options: Any
+    ) -> str:
         """Send a cell; its message id."""
         content = {
             "code": code,
@@ -90,7 +92,8 @@ class Notebook:
             "stop_on_error": True,
             **options,
         }
-        return self.request("execute_request", content, metadata={"cellId": cell_id} if cell_id else None)
+        metadata = {"cellId": cell_id} if cell_id else None
+        return self.request("execute_request", content, metadata=metadata, subshell=subshell)
 
     def request(
         self,
@@ -100,11 +103,15 @@ class Notebook:
         channel: str = "shell",
         metadata: dict[str, Any] | None = None,
         buffers: list[bytes] | None = None,
+        subshell: str | None = None,
     ) -> str:
         """Send any request; its message id."""
         session = self.client.session
         socket = getattr(self.client, f"{channel}_channel").socket
-        return session.send(socket, msg_type, content, metadata=metadata, buffers=buffers)["header"]["msg_id"]
+        message = session.msg(msg_type, content, metadata=metadata)
+        if subshell is not None:
+            message["header"]["subshell_id"] = subshell
+        return session.send(socket, message, buffers=buffers)["header"]["msg_id"]
 
     def wait(
         self,

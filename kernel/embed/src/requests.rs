@@ -18,6 +18,7 @@ use crate::shells::Shell;
 const EXIT: &str = "exit";
 const LOCATE: &str = "locate";
 const START: &str = "start";
+const INTERRUPT: &str = "interrupt";
 
 #[pyclass(frozen, module = "tpu_kernel._kernel")]
 pub struct Parent(pub Arc<tpu_kernel::Parent>);
@@ -75,7 +76,7 @@ impl Request {
     fn inner(&self) -> PyResult<&tpu_kernel::Request> {
         match &self.0 {
             Service::Answer(request) => Ok(request),
-            Service::Exit | Service::Locate | Service::Start(_) => Err(PyValueError::new_err(
+            _ => Err(PyValueError::new_err(
                 "this is no message: it asks for something inside the kernel",
             )),
         }
@@ -91,6 +92,7 @@ impl Request {
             Service::Exit => EXIT,
             Service::Locate => LOCATE,
             Service::Start(_) => START,
+            Service::Interrupt => INTERRUPT,
         }
     }
 
@@ -99,7 +101,7 @@ impl Request {
         match &self.0 {
             Service::Answer(request) => Some(Shell(request.subshell.clone())),
             Service::Start(subshell) => Some(Shell(Some(Arc::clone(subshell)))),
-            Service::Exit | Service::Locate => None,
+            Service::Exit | Service::Locate | Service::Interrupt => None,
         }
     }
 

@@ -87,13 +87,18 @@ class Shell:
 
 def main_shell() -> Shell: ...
 def subshell_ids() -> list[str]: ...
+def raise_in_thread(ident: int, *, take_back: bool = False) -> None:
+    """Raise KeyboardInterrupt in a Python thread when it next runs Python code, or take back what
+    it has not felt yet."""
+
 def next_service(timeout: float) -> Request | None:
     """Waits, GIL released, for a complete, inspect, is_complete, history, comm_info request, or a
     comm_* message of a `jupyter.widget.control` comm, which `finish` ends.
 
     None after `timeout` seconds. `msg_type == "exit"` asks the service thread to run the
     `atexit` functions because the main thread does not come back; it needs no reply.
-    `"start"` asks to start the thread of the subshell `shell`, `"locate"` asks where the main thread is, for an interrupt that waits: `located` answers.
+    `"start"` asks to start the thread of the subshell `shell`, `"interrupt"` to interrupt what
+    subshells run, `"locate"` asks where the main thread is, for an interrupt that waits: `located` answers.
     """
 
 def located(place: str, moving: bool, handling: bool) -> None:

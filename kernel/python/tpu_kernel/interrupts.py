@@ -1,8 +1,10 @@
 """What SIGINT does: nothing between cells, KeyboardInterrupt in a cell, cancelling an awaiting one.
 
 A Python function is the handler between cells rather than SIG_IGN, so that children started
-in the meantime do not inherit deafness. Signals are the main thread's; for the cells of
-subshells all of this does nothing. It notes the signal: one that comes after a cell was
+in the meantime do not inherit deafness.
+
+Signals are the main thread's. A cell of a subshell is interrupted by raising KeyboardInterrupt in
+its thread, which Python does between two of its instructions: a call that waits in C ends first. It notes the signal: one that comes after a cell was
 taken from the queue and before its code runs must still stop it.
 """
 
@@ -11,9 +13,12 @@ from __future__ import annotations
 import signal
 import threading
 import types
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from . import _kernel
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,9 +36,11 @@ def _here() -> bool:
 
 
 def idle() -> None:
-    """No cell runs: SIGINT is only noted."""
+    """No cell runs: SIGINT is only noted, and nothing is raised in a subshell's thread."""
     if _here():
         signal.signal(signal.SIGINT, _note)
+    else:
+        _leave()
 
 
 def forget() -> None:
@@ -49,6 +56,40 @@ def _raise_if_came() -> None:
         raise KeyboardInterrupt
 
 
+# How to interrupt what each subshell's thread runs.
+_beside: dict[int, Callable[[], None]] = {}
+_beside_lock = threading.Lock()
+
+
+@contextmanager
+def _enter(interrupt: Callable[[], None]) -> Generator[None, None, None]:
+    _beside[threading.get_ident()] = interrupt
+    try:
+        yield
+    finally:
+        _leave()
+
+
+def _leave() -> None:
+    """Nothing is to be interrupted in this thread any more; what was raised and not felt yet is taken back."""
+    ident = threading.get_ident()
+    while True:
+        try:
+            with _beside_lock:
+                _beside.pop(ident, None)
+                _kernel.raise_in_thread(ident, take_back=True)
+            return
+        except KeyboardInterrupt:  # felt just now
+            pass
+
+
+def interrupt_subshells() -> None:
+    """Interrupt the cells that subshells run; called on the service thread."""
+    with _beside_lock:
+        for interrupt in list(_beside.values()):
+            interrupt()
+
+
 def is_ours() -> bool:
     """SIGINT still does what it should: the cell has put no handler of its own."""
     handler = signal.getsignal(signal.SIGINT)
@@ -61,7 +102,9 @@ def is_ours() -> bool:
 def raising() -> Generator[None, None, None]:
     """SIGINT raises KeyboardInterrupt, as anywhere in Python."""
     if not _here():
-        yield
+        ident = threading.get_ident()
+        with _enter(lambda: _kernel.raise_in_thread(ident)):
+            yield
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -88,6 +131,7 @@ class Cancellation:
     def install(self) -> None:
         """From now on SIGINT is for this cell."""
         if not _here():
+            _beside[threading.get_ident()] = partial(self._interrupt_beside, threading.get_ident())
             return
         signal.signal(signal.SIGINT, self._on_signal)
         if _came:
@@ -105,6 +149,14 @@ class Cancellation:
             # the cell's own code, or another task that has not let go since the last signal
             raise KeyboardInterrupt
         self._cancel()
+
+    def _interrupt_beside(self, ident: int) -> None:
+        import asyncio
+
+        if asyncio.current_task(self._loop) is self.task:
+            _kernel.raise_in_thread(ident)
+        else:
+            self._cancel()
 
     def _cancel(self) -> None:
         self._requested = True

@@ -175,6 +175,8 @@ def serve(shell: NotebookShell) -> None:
             from . import loop
 
             loop.start_subshell(shell, request.shell)
+        elif request.msg_type == "interrupt":
+            interrupts.interrupt_subshells()
         elif request.msg_type == "exit":
             run_exit_functions()
             _kernel.exit(0)
