@@ -7,6 +7,17 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
+use crate::curve::{self, CurveClient};
+use crate::mutate::Random;
+
+/// The key pair of the tests' encrypting servers: libzmq's own example (`zmq_curve`).
+pub const SERVER_SECRET: &str = "D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs";
+/// The public half, as bytes.
+pub const SERVER_KEY: [u8; 32] = [
+    0xbb, 0x88, 0x47, 0x1d, 0x65, 0xe2, 0x65, 0x9b, 0x30, 0xc5, 0x5a, 0x53, 0x21, 0xce, 0xbb, 0x5a,
+    0xab, 0x2b, 0x70, 0xa3, 0x98, 0x64, 0x5c, 0x26, 0xdc, 0xa2, 0xb2, 0xfc, 0xb4, 0x3f, 0xc5, 0x18,
+];
+
 /// How long a test waits for what must come.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -50,6 +61,11 @@ pub fn command(name: &str, body: &[u8]) -> Vec<u8> {
 
 /// The `READY` command of a peer.
 pub fn ready(socket_type: &str, identity: &[u8]) -> Vec<u8> {
+    command("READY", &metadata(socket_type, identity))
+}
+
+/// What a peer says of itself in `READY` or `INITIATE`.
+pub fn metadata(socket_type: &str, identity: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     for (name, value) in [
         ("Socket-Type", socket_type.as_bytes()),
@@ -60,7 +76,7 @@ pub fn ready(socket_type: &str, identity: &[u8]) -> Vec<u8> {
         body.extend_from_slice(&(value.len() as u32).to_be_bytes());
         body.extend_from_slice(value);
     }
-    command("READY", &body)
+    body
 }
 
 /// All that a well-behaved peer sends before its first message.
@@ -74,6 +90,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// A connection to a ZMTP socket.
 pub struct RawPeer {
     stream: Box<dyn Stream>,
+    /// What seals and opens messages, on an encrypted connection.
+    pub curve: Option<CurveClient>,
 }
 
 impl RawPeer {
@@ -82,6 +100,7 @@ impl RawPeer {
         if let Some(path) = endpoint.strip_prefix("ipc://") {
             return Ok(Self {
                 stream: Box::new(UnixStream::connect(path).await?),
+                curve: None,
             });
         }
         let address = endpoint.strip_prefix("tcp://").context("an endpoint")?;
@@ -89,6 +108,7 @@ impl RawPeer {
         stream.set_nodelay(true)?;
         Ok(Self {
             stream: Box::new(stream),
+            curve: None,
         })
     }
 
@@ -99,6 +119,7 @@ impl RawPeer {
         socket.set_recv_buffer_size(bytes)?;
         Ok(Self {
             stream: Box::new(socket.connect(address.parse()?).await?),
+            curve: None,
         })
     }
 
@@ -108,6 +129,30 @@ impl RawPeer {
             .await?
             .shake_hands(socket_type, identity)
             .await
+    }
+
+    /// Connects and completes the handshake of CURVE as `socket_type`, with the tests' server.
+    pub async fn open_curve(endpoint: &str, socket_type: &str, identity: &[u8]) -> Result<Self> {
+        Self::connect(endpoint)
+            .await?
+            .shake_hands_curve(socket_type, identity)
+            .await
+    }
+
+    /// Completes the handshake of CURVE on a silent connection.
+    pub async fn shake_hands_curve(mut self, socket_type: &str, identity: &[u8]) -> Result<Self> {
+        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), ());
+        let mut curve = CurveClient::new(SERVER_KEY, &mut Random::new(seed));
+        self.write(&greeting(1, "CURVE")).await?;
+        self.write(&curve.hello()).await?;
+        let greeting = self.read(64).await?;
+        ensure!(greeting[12..33] == *b"CURVE\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01");
+        curve.welcome(&self.read_frame().await?.1)?;
+        self.write(&curve.initiate(&metadata(socket_type, identity)))
+            .await?;
+        curve.ready(&self.read_frame().await?.1)?;
+        self.curve = Some(curve);
+        Ok(self)
     }
 
     /// Completes the handshake on a silent connection.
@@ -139,7 +184,23 @@ impl RawPeer {
 
     /// Writes one message.
     pub async fn send<T: AsRef<[u8]>>(&mut self, frames: &[T]) -> Result<()> {
-        self.write(&message(frames)).await
+        let bytes = match &mut self.curve {
+            None => message(frames),
+            Some(curve) => curve.message(frames),
+        };
+        self.write(&bytes).await
+    }
+
+    /// Writes one command.
+    pub async fn send_command(&mut self, name: &str, body: &[u8]) -> Result<()> {
+        let bytes = match &mut self.curve {
+            None => command(name, body),
+            Some(curve) => {
+                let inner = [&[name.len() as u8], name.as_bytes(), body].concat();
+                curve.seal(curve::COMMAND, &inner)
+            }
+        };
+        self.write(&bytes).await
     }
 
     /// Reads `count` bytes.
@@ -176,7 +237,12 @@ impl RawPeer {
     pub async fn recv(&mut self) -> Result<Vec<Bytes>> {
         let mut frames = Vec::new();
         loop {
-            let (flags, body) = self.read_frame().await?;
+            let (mut flags, mut body) = self.read_frame().await?;
+            if let Some(curve) = &self.curve {
+                ensure!(flags == 0, "a sealed frame with flags {flags}");
+                (flags, body) = curve.open(&body)?;
+                flags = (flags & curve::MORE) | (flags & curve::COMMAND) << 1;
+            }
             if flags & 4 != 0 {
                 bail!("a command where a message was due: {body:?}");
             }

@@ -16,15 +16,20 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use protocol_tests::mutate::{Attack, Random, Target};
+use protocol_tests::mutate_curve::SealedAttack;
 use protocol_tests::process::{open_files, resident_bytes};
-use protocol_tests::raw::{PATIENCE, RawPeer, command};
-use tokio::sync::oneshot;
+use protocol_tests::raw::{PATIENCE, RawPeer, SERVER_SECRET};
+use tokio::sync::{Mutex, oneshot};
 use tpu_kernel::wire::{EMPTY_OBJECT, Message, Part, Wire};
-use tpu_kernel::zmtp::{Echo, Publisher, Router};
+use tpu_kernel::zmtp::{Echo, KeyPair, Limits, Publisher, Router, Security};
 
 const KEY: &str = "fuzz-key";
+const ANY_PORT: &str = "tcp://127.0.0.1:0";
 const MIB: usize = 1024 * 1024;
 const AT_ONCE: usize = 8;
+
+/// Both tests look at the same process.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// Where the server listens.
 #[derive(Debug, Clone)]
@@ -32,18 +37,40 @@ struct Endpoints {
     router: String,
     publisher: String,
     echo: String,
+    security: Security,
+}
+
+impl Endpoints {
+    /// A peer that does everything right.
+    async fn open(&self, endpoint: &str, socket_type: &str) -> Result<RawPeer> {
+        match self.security {
+            Security::Plain => RawPeer::open(endpoint, socket_type, b"good").await,
+            Security::Curve(_) => RawPeer::open_curve(endpoint, socket_type, b"good").await,
+        }
+    }
 }
 
 /// A kernel without Python: busy, a reply, idle for every request.
-async fn serve(bound: oneshot::Sender<Endpoints>, mut stop: oneshot::Receiver<()>) {
-    let mut router = Router::bind("tcp://127.0.0.1:0").await.unwrap();
-    let mut publisher = Publisher::bind("tcp://127.0.0.1:0").await.unwrap();
-    let echo = Echo::bind("tcp://127.0.0.1:0").await.unwrap();
+async fn serve(
+    security: Security,
+    bound: oneshot::Sender<Endpoints>,
+    mut stop: oneshot::Receiver<()>,
+) {
+    let mut router = Router::bind_with(ANY_PORT, Limits::ROUTER, &security)
+        .await
+        .unwrap();
+    let mut publisher = Publisher::bind_with(ANY_PORT, Limits::PUBLISHER, &security)
+        .await
+        .unwrap();
+    let echo = Echo::bind_with(ANY_PORT, Limits::ECHO, &security)
+        .await
+        .unwrap();
     let wire = Wire::new(KEY, "server");
     let endpoints = Endpoints {
         router: router.endpoint(),
         publisher: publisher.endpoint(),
         echo: echo.endpoint(),
+        security,
     };
     bound.send(endpoints).unwrap();
     let sender = router.sender();
@@ -87,10 +114,10 @@ fn status(wire: &Wire, message: &Message, content: &'static str) -> Vec<Bytes> {
 
 /// Requests, output and heartbeats of a front end that does everything right; how often.
 async fn work(endpoints: Endpoints, done: Arc<AtomicBool>) -> Result<usize> {
-    let mut shell = RawPeer::open(&endpoints.router, "DEALER", b"good").await?;
-    let mut iopub = RawPeer::open(&endpoints.publisher, "SUB", b"good").await?;
-    let mut heart = RawPeer::open(&endpoints.echo, "REQ", b"").await?;
-    iopub.write(&command("SUBSCRIBE", b"")).await?;
+    let mut shell = endpoints.open(&endpoints.router, "DEALER").await?;
+    let mut iopub = endpoints.open(&endpoints.publisher, "SUB").await?;
+    let mut heart = endpoints.open(&endpoints.echo, "REQ").await?;
+    iopub.send_command("SUBSCRIBE", b"").await?;
     ensure!(iopub.recv().await?[1] == "welcome");
     let wire = Wire::new(KEY, "good");
     let mut rounds = 0;
@@ -150,6 +177,16 @@ async fn attack(endpoints: &Endpoints, seed: u64, numbers: std::ops::Range<usize
 async fn attack_once(endpoints: &Endpoints, seed: u64, number: usize) -> std::io::Result<()> {
     let mut random = Random::new(seed ^ ((number as u64) << 20));
     let wire = Wire::new(KEY, &format!("fuzz-{number}"));
+    if let Security::Curve(_) = endpoints.security {
+        let (endpoint, target) = match number % 4 {
+            0 => (&endpoints.publisher, Target::Publisher),
+            1 => (&endpoints.echo, Target::Echo),
+            _ => (&endpoints.router, Target::Router),
+        };
+        return SealedAttack::new(&mut random, target, &wire)
+            .run(endpoint)
+            .await;
+    }
     let (endpoint, attack) = match number % 6 {
         0 => (
             &endpoints.router,
@@ -174,6 +211,17 @@ fn number_from(variable: &str, otherwise: usize) -> usize {
 
 #[tokio::test]
 async fn mutated_connections_harm_nobody() {
+    harm_nobody(Security::Plain).await;
+}
+
+#[tokio::test]
+async fn mutated_encrypted_connections_harm_nobody() {
+    let keys = KeyPair::from_z85(SERVER_SECRET, None).unwrap();
+    harm_nobody(Security::Curve(Arc::new(keys))).await;
+}
+
+async fn harm_nobody(security: Security) {
+    let _alone = ALONE.lock().await;
     let count = number_from("TPU_KERNEL_FUZZ", 1000);
     let seed = number_from("TPU_KERNEL_FUZZ_SEED", 2026) as u64;
     println_seed(count, seed);
@@ -184,7 +232,7 @@ async fn mutated_connections_harm_nobody() {
             .enable_all()
             .build()
             .unwrap();
-        runtime.block_on(serve(bound, stopped));
+        runtime.block_on(serve(security, bound, stopped));
     });
     let endpoints = endpoints.await.unwrap();
     let done = Arc::new(AtomicBool::new(false));

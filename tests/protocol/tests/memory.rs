@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use protocol_tests::process::{address_bytes, resident_bytes};
-use protocol_tests::raw::{PATIENCE, RawPeer, command, frame_header};
+use protocol_tests::raw::{PATIENCE, RawPeer, SERVER_SECRET, command, frame_header};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
-use tpu_kernel::zmtp::{Incoming, Limits, Publisher, Router, Security};
+use tpu_kernel::zmtp::{Incoming, KeyPair, Limits, Publisher, Router, Security};
 
 const ANY_PORT: &str = "tcp://127.0.0.1:0";
 const MIB: usize = 1024 * 1024;
@@ -146,4 +146,34 @@ async fn one_that_never_reads_costs_a_reader_nothing_and_memory_little() {
     reading.await.unwrap();
     assert!(most < 200 * MIB, "grown by {most}");
     drop(deaf);
+}
+
+#[tokio::test]
+async fn what_is_published_encrypted_stands_in_memory_once() {
+    let _alone = ALONE.lock().await;
+    let keys = KeyPair::from_z85(SERVER_SECRET, None).unwrap();
+    let security = Security::Curve(Arc::new(keys));
+    let mut publisher = Publisher::bind_with(ANY_PORT, Limits::PUBLISHER, &security)
+        .await
+        .unwrap();
+    let mut readers = Vec::new();
+    for _ in 0..20 {
+        let mut peer = RawPeer::open_curve(&publisher.endpoint(), "SUB", b"")
+            .await
+            .unwrap();
+        peer.send_command("SUBSCRIBE", b"").await.unwrap();
+        timeout(PATIENCE, publisher.next_subscription())
+            .await
+            .unwrap();
+        readers.push(peer);
+    }
+    let before = resident_bytes("self").unwrap();
+    let frames = [Bytes::from("topic"), Bytes::from(vec![9; 2 * MIB])];
+    assert_eq!(publisher.publish(&frames).unwrap(), 20);
+    // Every reader takes the beginning, so that every connection is in the middle of its frame.
+    for reader in &mut readers {
+        reader.read(100_000).await.unwrap();
+    }
+    let grown = resident_bytes("self").unwrap().saturating_sub(before);
+    assert!(grown < 20 * MIB, "grown by {grown}");
 }

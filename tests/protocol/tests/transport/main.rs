@@ -7,6 +7,7 @@
     reason = "a test fails by panicking, and its stack is its own"
 )]
 
+mod encryption;
 mod hostile;
 mod interoperation;
 mod limits_of_memory;
