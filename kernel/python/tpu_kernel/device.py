@@ -36,7 +36,9 @@ class DeviceError:
     def exception(self) -> RuntimeError:
         """As PyTorch would raise it: `torch.OutOfMemoryError` where memory ran out."""
         if self.code == "RESOURCE_EXHAUSTED" and (torch := sys.modules.get("torch")):
-            return torch.OutOfMemoryError(self.message)
+            from .shortage import explained
+
+            return explained(torch.OutOfMemoryError(self.message))  # type: ignore[return-value]
         return RuntimeError(self.message)
 
 

@@ -103,14 +103,14 @@ class Cell:
                 if error is None:
                     return shown
                 self.shell.last_traceback = told  # the reply is about the first
-        return error
+        return as_shown(error) if error is not None else None
 
     def _show(self, failure: BaseException) -> BaseException:
         """Report an error that came from outside the cell's own frames."""
         self.shell.last_execution_succeeded = False
         bare = failure.with_traceback(None)
         self.shell.showtraceback((type(bare), bare, None))
-        return bare
+        return as_shown(bare)
 
     def _content(self, error: BaseException | None) -> dict[str, Any]:
         """The content of the reply."""
@@ -153,6 +153,11 @@ class Cell:
         self.shell.end_cell()
         abort = status == "error" and self.stop_on_error and not self.silent
         _kernel.reply(self.request, body, jsontext.dumps(metadata), abort=abort)
+
+
+def as_shown(error: BaseException) -> BaseException:
+    """The error as the shell showed it: with more to say, where the device was full."""
+    return getattr(error, "_tpu_explained", error)
 
 
 def start(shell: NotebookShell, request: _kernel.Request) -> Coroutine[Any, Any, None] | None:

@@ -221,6 +221,16 @@ class NotebookShell(InteractiveShell):
         self.last_traceback = stb
         _kernel.publish("error", content, parent=PARENT.get())
 
+    def _get_exc_info(self, exc_tuple: Any = None) -> tuple[Any, Any, Any]:
+        """The error to show: a device that is full says so in full."""
+        etype, value, trace = super()._get_exc_info(exc_tuple)
+        if "torch" in sys.modules and isinstance(value, RuntimeError):
+            from .shortage import explained
+
+            value = explained(value)
+            etype = type(value)
+        return etype, value, trace
+
     def _forget_errors(self) -> None:
         self.last_traceback = []
         self.error_while_displaying = None

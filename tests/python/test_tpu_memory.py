@@ -1,0 +1,148 @@
+"""Who holds device memory, and what a notebook is told when there is none left."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import running_kernel
+from notebook import Notebook
+
+PATIENCE = 120
+MIB = 1 << 20
+
+SETUP = """
+import json, time, torch
+import torch.nn.functional as F
+from torch import nn
+from tpu_kernel import device, holders
+
+def held():
+    torch.accelerator.synchronize()
+    for _ in range(100):  # TorchTPU frees on a thread of its own
+        table = holders.table(globals(), device.snapshot()["live_bytes"], failures=device.snapshot()["errors"] > 0)
+        if table.rest <= 4096:
+            break
+        time.sleep(0.02)
+    print(json.dumps({
+        "live": table.live, "named": table.named, "unnamed": table.unnamed, "rest": table.rest, "lost": table.lost,
+        "names": {name: [h.kind, h.bytes] for h in table.holdings for name in h.names},
+        "roots": table.by_root(),
+    }))
+"""
+
+
+@pytest.fixture(scope="module")
+def notebook(kernelspec: str) -> Iterator[Notebook]:
+    with running_kernel(kernelspec, env={"TPU_KERNEL_HBM": "64MiB"}) as kernel:
+        assert kernel.run(SETUP, patience=PATIENCE).status == "ok"
+        yield kernel
+        kernel.run("%reset -f")
+
+
+def run(notebook: Notebook, code: str) -> Any:
+    result = notebook.run(code, patience=PATIENCE)
+    assert result.status == "ok", result.content
+    return result
+
+
+def held(notebook: Notebook) -> dict[str, Any]:
+    return json.loads(run(notebook, "held()").stdout)
+
+
+def test_every_byte_is_traced_to_the_name_a_person_knows_it_by(notebook: Notebook) -> None:
+    run(
+        notebook,
+        "model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).to('tpu')\n"
+        "opt = torch.optim.AdamW(model.parameters())\n"
+        "x = torch.randn(32, 64).to('tpu'); y = torch.zeros(32, dtype=torch.int64).to('tpu')\n"
+        "loss = F.cross_entropy(model(x), y)",
+    )
+    seen = held(notebook)
+    assert 0 <= seen["rest"] <= 64 and seen["unnamed"] == 0
+    names = seen["names"]
+    assert names["model.0.weight"] == ["parameter", 16384]
+    assert names["x"] == ["variable", 8192]
+    assert names["loss"] == ["variable", 4]
+    # the activation and the logits, which only the graph keeps
+    graph = [row for row in seen["roots"] if row[0] == "graph of loss"]
+    assert graph == [["graph of loss", "graph", 2, 8192 + 1024]]
+    run(notebook, "loss.backward(); opt.step()")
+    names = held(notebook)["names"]
+    assert names["model.2.weight.grad"] == ["gradient", 2048]
+    assert names["opt.state[model.0.weight].exp_avg"] == ["optimizer", 16384]
+    assert "graph of loss" not in names
+    run(notebook, "opt.zero_grad(); del loss")
+    seen = held(notebook)
+    assert 0 <= seen["rest"] <= 4096 and seen["unnamed"] == 0
+    run(notebook, "del model, opt, x, y")
+    seen = held(notebook)
+    assert seen["named"] == seen["unnamed"] == 0 and seen["rest"] <= 4096
+
+
+def test_containers_objects_closures_outputs_and_tracebacks_are_followed(notebook: Notebook) -> None:
+    run(
+        notebook,
+        "class Box:\n    __slots__ = ('inside',)\n"
+        "box = Box(); box.inside = {'key': [torch.ones(256).to('tpu')]}\n"
+        "def outer():\n    kept = torch.ones(512).to('tpu')\n    return lambda: kept\n"
+        "inner = outer()\n"
+        "views = [torch.ones(1024).to('tpu')[:3]]",
+    )
+    run(notebook, "torch.ones(128).to('tpu')")
+    failed = notebook.run("def f():\n    big = torch.ones(2048).to('tpu')\n    raise ValueError\nf()")
+    number = notebook.run("1").content["execution_count"] - 2
+    assert failed.content["ename"] == "ValueError"
+    names = held(notebook)["names"]
+    assert names["box.inside['key'][0]"] == ["variable", 1024]
+    assert names["inner().kept"] == ["variable", 2048]
+    assert names["views[0]"] == ["variable", 4096]
+    assert names[f"Out[{number}]"] == ["output", 512]
+    assert names["last traceback: f() big"] == ["traceback", 8192]
+    run(notebook, "del box, inner, views, outer; _ = Out.clear()")
+
+
+@pytest.mark.parametrize("mode", ["strict", "fused", "debug"])
+def test_the_cell_that_fills_the_device_says_who_holds_it(notebook: Notebook, mode: str) -> None:
+    run(notebook, f"%tpu_mode {mode}")
+    run(
+        notebook,
+        "weights = torch.ones(10 << 20).to('tpu'); cache = [torch.ones(2 << 20).to('tpu') for _ in range(2)]",
+    )
+    for code in (
+        "more = torch.ones(20 << 20).to('tpu')",
+        "more = weights * 2",
+        "more = torch.full((20 << 20,), 3.0, device='tpu'); more.sum().item()",
+    ):
+        failed = notebook.run(code, patience=PATIENCE)
+        assert failed.content["ename"] == "OutOfMemoryError", (code, failed.content)
+        first, *rest = failed.content["evalue"].splitlines()
+        assert re.fullmatch(
+            r"out of device memory: .+ needs [\d.]+ MiB more, [\d.]+ [KM]iB of 64.00 MiB are free \([\d.]+ MiB in use\)\.",
+            first,
+        )
+        assert rest[0].startswith("Held by `weights` 40.00 MiB, `cache` 16.00 MiB in 2 tensors")
+        assert rest[1].startswith("Delete what is no longer needed (`del weights`); ")
+        assert "OutOfMemoryError" in "".join(failed.content["traceback"])
+    # freed memory is there at once, and the notebook goes on
+    assert (
+        run(notebook, "del weights, cache\nmore = torch.ones(12 << 20).to('tpu'); more.sum().item()").text
+        == "12582912.0"
+    )
+    run(notebook, "del more\n_ = Out.clear()")
+    run(notebook, "%tpu_mode strict")
+
+
+def test_tensors_whose_computation_failed_are_named(notebook: Notebook) -> None:
+    run(notebook, "a = torch.ones(6 << 20).to('tpu')")
+    failed = notebook.run("b = a * 2\nc = b + 1\nd = c - 1", patience=PATIENCE)
+    assert failed.content["ename"] == "OutOfMemoryError"
+    assert failed.content["evalue"].splitlines()[-1] == (
+        "Lost, because what computes them failed: `c`, `d`. Compute them again."
+    )
+    assert held(notebook)["lost"] == ["c", "d"]
+    assert run(notebook, "b.sum().item()").text == "12582912.0"
+    run(notebook, "del a, b, c, d\n_ = Out.clear()")
