@@ -90,7 +90,7 @@ pub async fn watch<F: Future<Output = ()>>(kernel: Arc<Kernel>, flush: impl FnOn
         sleep(Duration::from_millis(1)).await;
     }
     flush(deadline).await;
-    process::send(&process::own_processes(), libc::SIGTERM);
+    process::send(&process::own_processes(kernel.owner()), libc::SIGTERM);
     handler::release();
 }
 

@@ -23,8 +23,10 @@ use crate::wire::EMPTY_OBJECT;
 const PATIENCE: Duration = Duration::from_millis(250);
 /// Between two updates of the line.
 const UPDATE: Duration = Duration::from_secs(1);
-/// Python that does not answer where it is within this time does not have the GIL.
+/// How long an answer of Python is waited for, each time.
 const ANSWER: Duration = Duration::from_millis(150);
+/// Python that has not answered after this time does not get the GIL.
+const NO_ANSWER: Duration = Duration::from_millis(800);
 
 /// Where the main thread is, as Python tells it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -155,6 +157,7 @@ impl Reason {
     /// `now` is what Python answered; None where it gave no answer.
     fn of_host(time: Duration, now: Option<&Whereabouts>) -> Self {
         let (what, place) = match now {
+            None if time < NO_ANSWER => ("the cell does not react", String::new()),
             None => ("C code holds the GIL", String::new()),
             Some(now) if now.handling => ("Python code handles it", format!("in {}", now.place)),
             Some(now) if now.moving => ("Python code goes on", format!("in {}", now.place)),

@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -106,6 +107,13 @@ pub fn start(connection_file: &Path, python: &str) -> Result<Arc<Kernel>, StartE
     kernel_sender
         .send(Arc::clone(&kernel))
         .map_err(|_| gone())?;
+    let owner = kernel.owner().to_owned();
+    std::thread::Builder::new()
+        .name("tpu-kernel-sweep".into())
+        .spawn(move || {
+            process::block_signals();
+            process::end_left_over(&owner);
+        })?;
     Ok(kernel)
 }
 
@@ -274,6 +282,10 @@ async fn stop_on(kernel: Arc<Kernel>, fd: OwnedFd) {
     if let Ok(watched) = watched
         && watched.readable().await.is_ok()
     {
+        let signal = process::terminated_by();
+        if signal != 0 {
+            kernel.exit_code.store(128 + signal, Ordering::Release);
+        }
         kernel.begin_stop();
     }
 }

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -61,6 +62,7 @@ pub struct Kernel {
     pub usage: Usage,
     pub(crate) log_tail: LogTail,
     pub(crate) capture: Capture,
+    owner: PathBuf,
     pub(crate) stopping: AtomicBool,
     /// The order to stop was given.
     pub(crate) stop: Notify,
@@ -118,6 +120,7 @@ fn output_cap(capture: &Capture) -> Cap {
 impl Kernel {
     /// The calling thread becomes the main thread: the one that interrupts go to.
     pub fn new(connection: Connection, python: &str, capture: Capture) -> io::Result<Self> {
+        let owner = std::path::absolute(&connection.path)?;
         Ok(Self {
             connection,
             session_id: uuid::Uuid::new_v4().simple().to_string(),
@@ -132,6 +135,7 @@ impl Kernel {
             usage: Usage::default(),
             log_tail: LogTail::default(),
             capture,
+            owner,
             stopping: AtomicBool::new(false),
             stop: Notify::new(),
             leaving: Mutex::new(None),
@@ -541,6 +545,11 @@ impl Kernel {
         }
     }
 
+    /// What the processes of this kernel are known by: its connection file, as an absolute path.
+    pub fn owner(&self) -> &Path {
+        &self.owner
+    }
+
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -561,7 +570,10 @@ impl Kernel {
 
     /// Python has finished: send what is left, then end the process. Does not return.
     pub fn leave(&self, code: i32) -> ! {
-        self.exit_code.store(code, Ordering::Release);
+        // A signal that asked for the end has set it already.
+        let _ = self
+            .exit_code
+            .compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
         self.drain_capture(true);
         self.begin_stop();
         self.exit.notify_one();

@@ -22,12 +22,16 @@ const CHILDREN_END: Duration = Duration::from_millis(500);
 const MAIN_LATE: Duration = Duration::from_millis(700);
 /// What exit handlers may take.
 const EXIT_HANDLERS: Duration = Duration::from_secs(1);
+/// What those that are left may take to obey SIGTERM, and to be gone after SIGKILL.
+const TERMINATION: Duration = Duration::from_millis(100);
+const KILLED: Duration = Duration::from_millis(50);
 /// What the last messages may take to reach the front ends.
 pub const LAST_FLUSH: Duration = Duration::from_millis(300);
 
 /// Wait for the order to stop, then see it through. Returns when the process should end.
 pub async fn run(kernel: Arc<Kernel>) {
     kernel.stop.notified().await;
+    process::adopt_orphans();
     let start = Instant::now();
     let mut next_interrupt = start;
     let (mut children_told, mut service_told) = (false, false);
@@ -57,7 +61,7 @@ pub async fn run(kernel: Arc<Kernel>) {
         }
         if elapsed > CHILDREN_END && !children_told {
             children_told = true;
-            process::send(&process::own_processes(), libc::SIGTERM);
+            process::send(&process::own_processes(kernel.owner()), libc::SIGTERM);
         }
         if elapsed > BUDGET {
             return;
@@ -65,16 +69,32 @@ pub async fn run(kernel: Arc<Kernel>) {
     }
 }
 
-/// End the children that are left and the process itself.
+/// End the processes that are left and this one.
 pub async fn end(kernel: &Kernel) -> ! {
-    let left = process::own_processes();
+    let left = process::own_processes(kernel.owner());
     process::send(&left, libc::SIGTERM);
-    for _ in 0..10 {
-        if process::own_processes().is_empty() {
+    gone(left, TERMINATION).await;
+    // What started others meanwhile needs another look.
+    for _ in 0..3 {
+        let left = process::own_processes(kernel.owner());
+        if left.is_empty() {
             break;
         }
-        sleep(Duration::from_millis(10)).await;
+        process::send(&left, libc::SIGKILL);
+        gone(left, KILLED).await;
     }
-    process::send(&process::own_processes(), libc::SIGKILL);
     process::end(kernel.exit_code.load(Ordering::Acquire))
+}
+
+/// Wait until these have ended, at most `patience`.
+async fn gone(mut processes: Vec<i32>, patience: Duration) {
+    let deadline = Instant::now() + patience;
+    loop {
+        process::reap();
+        processes.retain(|pid| process::alive(*pid));
+        if processes.is_empty() || Instant::now() >= deadline {
+            return;
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
 }

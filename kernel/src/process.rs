@@ -1,15 +1,24 @@
-//! This process and its children as the system sees them: signals, forks, descendants, the parent.
+//! This process as the system sees it: signals, forks, the main thread, the parent, the end. Its
+//! children are in `family`.
+
+mod family;
 
 use std::fs;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::request::Signal;
+pub use family::{
+    OWNER, adopt_orphans, alive, descendants, end_left_over, own_processes, reap, send,
+};
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 static TERMINATED: OnceLock<Signal> = OnceLock::new();
+static TERMINATED_BY: AtomicI32 = AtomicI32::new(0);
+/// One for each of the five sockets; -1 where there is none.
+static CLOSED_IN_CHILDREN: [AtomicI32; 5] = [const { AtomicI32::new(-1) }; 5];
 static KERNEL_PID: AtomicI32 = AtomicI32::new(0);
 
 /// Is this a forked child, which has our memory but none of our threads?
@@ -24,26 +33,51 @@ pub fn is_kernel() -> bool {
     unsafe { libc::getpid() == KERNEL_PID.load(Ordering::Relaxed) }
 }
 
+/// A forked child must not hold this open: a port it listens on could not be bound again after the
+/// kernel was killed. For descriptors that stay open as long as the process.
+pub fn close_in_children(fd: RawFd) {
+    if let Some(slot) = CLOSED_IN_CHILDREN
+        .iter()
+        .find(|slot| slot.load(Ordering::Relaxed) < 0)
+    {
+        slot.store(fd, Ordering::Relaxed);
+    }
+}
+
 extern "C" fn after_fork_in_child() {
     FORKED.store(true, Ordering::Relaxed);
+    for slot in &CLOSED_IN_CHILDREN {
+        let fd = slot.load(Ordering::Relaxed);
+        if fd >= 0 {
+            // SAFETY: async-signal-safe; the child has none of the threads that use it.
+            unsafe { libc::close(fd) };
+        }
+    }
     // A worker ended by its parent must die, not shut the kernel down.
     // SAFETY: `signal` is async-signal-safe.
     unsafe {
         libc::signal(libc::SIGTERM, libc::SIG_DFL);
+        libc::signal(libc::SIGHUP, libc::SIG_DFL);
     }
 }
 
-extern "C" fn on_sigterm(_: libc::c_int) {
+extern "C" fn on_termination(signal: libc::c_int) {
     if !is_kernel() {
         // SAFETY: async-signal-safe; ends the child only.
-        unsafe { libc::_exit(128 + libc::SIGTERM) }
+        unsafe { libc::_exit(128 + signal) }
     }
+    TERMINATED_BY.store(signal, Ordering::Release);
     if let Some(signal) = TERMINATED.get() {
         signal.set();
     }
 }
 
-/// Tell forks apart, and turn SIGTERM into a readable signal. Called once, before other threads.
+/// The signal that asked this process to end; 0 when none did.
+pub fn terminated_by() -> libc::c_int {
+    TERMINATED_BY.load(Ordering::Acquire)
+}
+
+/// Tell forks apart, and make SIGTERM and SIGHUP readable. Called once, before other threads.
 pub fn install_handlers() -> io::Result<&'static Signal> {
     let signal = Signal::new()?;
     let terminated = TERMINATED.get_or_init(|| signal);
@@ -53,11 +87,19 @@ pub fn install_handlers() -> io::Result<&'static Signal> {
     unsafe {
         libc::pthread_atfork(None, None, Some(after_fork_in_child));
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = on_sigterm as *const () as usize;
+        action.sa_sigaction = on_termination as *const () as usize;
         action.sa_flags = libc::SA_RESTART;
         libc::sigemptyset(&raw mut action.sa_mask);
-        if libc::sigaction(libc::SIGTERM, &raw const action, std::ptr::null_mut()) < 0 {
-            return Err(io::Error::last_os_error());
+        for signal in [libc::SIGTERM, libc::SIGHUP] {
+            let mut before: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(signal, std::ptr::null(), &raw mut before) == 0
+                && before.sa_sigaction == libc::SIG_IGN
+            {
+                continue; // `nohup`
+            }
+            if libc::sigaction(signal, &raw const action, std::ptr::null_mut()) < 0 {
+                return Err(io::Error::last_os_error());
+            }
         }
     }
     Ok(terminated)
@@ -95,67 +137,6 @@ impl Thread {
         // SAFETY: the thread lives as long as the process.
         unsafe {
             libc::pthread_kill(self.0, libc::SIGINT);
-        }
-    }
-}
-
-/// Every process below this one, children before their own children.
-pub fn descendants() -> Vec<i32> {
-    // SAFETY: cannot fail.
-    let mut found = children_of(unsafe { libc::getpid() });
-    let mut next = 0;
-    while next < found.len() {
-        let below = children_of(found[next]);
-        found.extend(below);
-        next += 1;
-    }
-    found
-}
-
-fn children_of(pid: i32) -> Vec<i32> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return Vec::new();
-    };
-    threads
-        .flatten()
-        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
-        .flat_map(|list| {
-            list.split_whitespace()
-                .filter_map(|pid| pid.parse().ok())
-                .collect::<Vec<_>>()
-        })
-        .collect()
-}
-
-/// Descendants, and processes that left the tree but not our session (`sleep 600 &`), which is
-/// ours alone when the server started us as its leader.
-pub fn own_processes() -> Vec<i32> {
-    let mut found = descendants();
-    // SAFETY: plain calls that cannot fail for the calling process.
-    let (pid, session) = unsafe { (libc::getpid(), libc::getsid(0)) };
-    if pid == session
-        && let Ok(all) = fs::read_dir("/proc")
-    {
-        for other in all
-            .flatten()
-            .filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok())
-        {
-            // SAFETY: asks about a number; a process that is gone gives -1.
-            if other != pid && !found.contains(&other) && unsafe { libc::getsid(other) } == session
-            {
-                found.push(other);
-            }
-        }
-    }
-    found
-}
-
-/// Send `signal` to each of `processes`. One that is gone is no error.
-pub fn send(processes: &[i32], signal: libc::c_int) {
-    for &pid in processes {
-        // SAFETY: a plain call; `pid` is positive, so it never means a group.
-        unsafe {
-            libc::kill(pid, signal);
         }
     }
 }

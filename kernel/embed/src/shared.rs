@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use tpu_kernel::{Kernel, StartError};
+use tpu_kernel::{Kernel, StartError, process};
 
 static KERNEL: OnceLock<Arc<Kernel>> = OnceLock::new();
 
@@ -47,6 +47,12 @@ pub fn start(py: Python<'_>, connection_file: &str) -> PyResult<()> {
 #[pyfunction]
 pub fn connection_file() -> PyResult<String> {
     Ok(kernel()?.connection.path.to_string_lossy().into_owned())
+}
+
+#[pyfunction]
+pub fn owner() -> PyResult<(&'static str, String)> {
+    let path = kernel()?.owner().to_string_lossy().into_owned();
+    Ok((process::OWNER, path))
 }
 
 #[pyfunction]

@@ -61,6 +61,9 @@ def start(connection_file: str) -> None:
 
 def connection_file() -> str: ...
 def session_id() -> str: ...
+def owner() -> tuple[str, str]:
+    """The environment variable by which this kernel's processes are found at its end, and its value."""
+
 def ready(language_info: bytes, banner: str) -> None:
     """Python is up: kernel_info replies carry the full `language_info` from now on."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import signal
 import sys
 from typing import Any, ClassVar
 
@@ -149,6 +150,8 @@ def bootstrap() -> None:
 def main(argv: list[str]) -> None:
     """Run the kernel; does not return."""
     path, rest = split_connection_file(argv)
+    variable, value = _kernel.owner()
+    os.environ[variable] = value
     imports.install()
     imports.when_imported("comm", comms.use_ours)
     bootstrap()
@@ -175,6 +178,8 @@ def end(main_loop: loop.ShellLoop) -> None:
     """Clean up and leave."""
     try:
         main_loop.cancel_tasks()
+        # a DataLoader raises from it when a worker is ended, in the middle of an exit function
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         service.run_exit_functions()
     except BaseException:  # noqa: BLE001
         loop.report_fault()

@@ -94,7 +94,7 @@ class Cell:
         if result is not None:
             error = result.error_before_exec or result.error_in_exec
         device = device_module()
-        if device is not None and self._on_main:
+        if device is not None and self._on_main and not _kernel.stopping():
             try:
                 device.after_cell(error)
             except BaseException as failure:  # noqa: BLE001

@@ -213,6 +213,14 @@ class NotebookShell(InteractiveShell):
                 self.events.trigger("post_run_cell", result)
         return result
 
+    def showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
+        """While the kernel ends, without the stack: making it takes time that exit functions need."""
+        if _kernel.stopping():
+            etype, value, _ = self._get_exc_info(exc_tuple)
+            self._showtraceback(etype, value, [f"{etype.__name__}: the kernel ends"])
+        else:
+            super().showtraceback(exc_tuple, *args, **kwargs)
+
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
         name, text = str(etype.__name__), safe_str(evalue)
         if self.displayhook.publishing:

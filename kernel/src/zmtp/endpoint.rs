@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -69,6 +70,12 @@ pub(crate) enum Listener {
 impl Listener {
     /// Binds and listens. Must run inside a tokio runtime.
     pub(crate) async fn bind(endpoint: &Endpoint) -> io::Result<Self> {
+        let listener = Self::listen(endpoint).await?;
+        crate::process::close_in_children(listener.fd());
+        Ok(listener)
+    }
+
+    async fn listen(endpoint: &Endpoint) -> io::Result<Self> {
         match endpoint {
             Endpoint::Tcp(address) => Ok(Self::Tcp(TcpListener::bind(address).await?)),
             Endpoint::Ipc(path) => {
@@ -81,6 +88,13 @@ impl Listener {
                 socket.set_nonblocking(true)?;
                 Ok(Self::Ipc(UnixListener::from_std(socket.into())?, file))
             }
+        }
+    }
+
+    fn fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(listener) => listener.as_raw_fd(),
+            Self::Ipc(listener, _) => listener.as_raw_fd(),
         }
     }
 
