@@ -12,6 +12,7 @@ mod watch;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc;
@@ -36,6 +37,8 @@ pub struct Capture {
     retired: Mutex<Vec<Arc<Pair>>>,
     originals: [OwnedFd; 2],
     children: Mutex<Children>,
+    /// Something came through the pipes since this cell began.
+    used: AtomicBool,
     /// Pairs the io thread is to watch.
     made: mpsc::UnboundedSender<Arc<Pair>>,
     unwatched: Mutex<Option<mpsc::UnboundedReceiver<Arc<Pair>>>>,
@@ -60,6 +63,7 @@ impl Capture {
             retired: Mutex::default(),
             originals,
             children: Mutex::default(),
+            used: AtomicBool::new(false),
             made,
             unwatched: Mutex::new(Some(unwatched)),
         })
@@ -85,7 +89,21 @@ impl Capture {
     /// Hand what stands in the pipes of the running cell to `sink`; see [`Pair::drain`].
     pub fn drain(&self, complete: bool, sink: impl FnMut(StreamName, &Owner, &str)) -> usize {
         let pair = Arc::clone(&lock(&self.current));
-        pair.drain(complete, sink)
+        let taken = pair.drain(complete, sink);
+        self.saw(taken);
+        taken
+    }
+
+    /// So many bytes came through the pipes.
+    fn saw(&self, taken: usize) {
+        if taken > 0 {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Has the cell written below Python? Then it may do so again between any two prints.
+    pub fn is_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
     }
 
     /// As [`drain`](Self::drain), from the pipes kept for this request, if there are any.
@@ -117,6 +135,7 @@ impl Capture {
         last: Option<&Arc<Parent>>,
         sink: impl FnMut(StreamName, &Owner, &str),
     ) {
+        self.used.store(false, Ordering::Relaxed);
         if lock(&self.children).may_hold_pipes() && lock(&self.retired).len() < RETIRED_PAIRS {
             // Without new pipes the cell shares those there are.
             let _ = self.replace(last, sink);

@@ -396,6 +396,11 @@ impl Kernel {
         })
     }
 
+    /// Has the running cell written below Python?
+    pub fn writes_below_python(&self) -> bool {
+        self.capture.is_used()
+    }
+
     /// As `drain_capture`, and what children wrote that were started for `parent` elsewhere.
     pub fn drain_capture_for(&self, parent: Option<&Parent>, complete: bool) {
         self.drain_capture(complete);

@@ -17,6 +17,7 @@ mod language;
 mod late;
 mod lifecycle;
 mod outbox;
+mod outlet;
 mod parent;
 pub mod picture;
 pub mod process;

@@ -17,7 +17,7 @@ use crate::requests::Parent;
 use crate::shared::kernel;
 
 /// A writer that paused this long may have let a child or C code write in between.
-const LOOK_AT_PIPES_AFTER: Duration = Duration::from_micros(2);
+const LOOK_AT_PIPES_AFTER: Duration = Duration::from_micros(1);
 /// How often a wait looks for a signal.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
@@ -112,7 +112,8 @@ impl Stream {
         let parent = parent.cast::<Parent>().ok().map(|parent| &parent.get().0);
         let now = EPOCH.elapsed().as_nanos() as u64;
         let before = self.last_write.swap(now, Ordering::Relaxed);
-        if now.saturating_sub(before) > LOOK_AT_PIPES_AFTER.as_nanos() as u64 {
+        let paused = now.saturating_sub(before) > LOOK_AT_PIPES_AFTER.as_nanos() as u64;
+        if paused || kernel.writes_below_python() {
             kernel.drain_capture_for(parent.map(|parent| &**parent), false);
         }
         if !kernel.write(self.name, parent, text) {

@@ -43,6 +43,7 @@ async fn capture(kernel: Arc<Kernel>, pair: Arc<Pair>, name: StreamName) {
         let taken = pair.drain(false, |name, owner, text| {
             kernel.write_captured(name, owner, text);
         });
+        kernel.capture.saw(taken);
         if taken == 0 {
             ready.clear_ready();
         }
