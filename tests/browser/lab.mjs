@@ -63,7 +63,8 @@ export class Lab {
     this.log = '';
     this.server = spawn(PYTHON, ['-m', 'jupyterlab', '--no-browser', '--allow-root', '--ServerApp.ip=127.0.0.1',
       `--ServerApp.port=${port}`, '--ServerApp.port_retries=0', `--IdentityProvider.token=${TOKEN}`,
-      `--ServerApp.root_dir=${this.files}`, '--LabApp.expose_app_in_browser=True'],
+      `--ServerApp.root_dir=${this.files}`, '--LabApp.expose_app_in_browser=True',
+      '--JupyterNotebookApp.expose_app_in_browser=True'],
     { env, stdio: ['ignore', 'pipe', 'pipe'] });
     for (const stream of [this.server.stdout, this.server.stderr]) {
       stream.on('data', text => { this.log += text; });
@@ -113,8 +114,18 @@ export class Lab {
     notebook.metadata.kernelspec = { name: KERNEL, display_name, language };
     await this.rest('PUT', `contents/${name}`, { type: 'notebook', format: 'json', content: notebook });
     await this.#visit(`/tree/${name}`);
+    await this.#waitForKernel(name);
+  }
+
+  /** Opens a notebook, with the kernel it has, in Notebook 7. */
+  async openInNotebook(name) {
+    await this.page.goto(`${this.url}/notebooks/${name}?token=${TOKEN}`);
+    await this.#waitForKernel(name);
+  }
+
+  async #waitForKernel(name) {
     await this.page.waitForFunction(path => {
-      for (const widget of window.jupyterapp.shell.widgets('main')) {
+      for (const widget of window.jupyterapp?.shell.widgets('main') ?? []) {
         if (widget.context?.path === path && widget.sessionContext?.session?.kernel?.status === 'idle') {
           window.panel = widget;
           return true;
