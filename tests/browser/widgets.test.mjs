@@ -148,8 +148,6 @@ const GALLERY = {
   figurewidget: ['live = go.FigureWidget(go.Scatter(y=[2, 3, 1]), layout=dict(height=220, title="before"))', 'live'],
   panel: ['import panel as pn', 'pn.extension(inline=True)', 'size = pn.widgets.IntSlider(name="size", start=0, end=10, value=3)',
     'pn.Column(size, pn.pane.Markdown(pn.bind(lambda n: f"size is **{n}**", size)))'],
-  altair: ['import altair as alt', 'alt.renderers.enable("mimetype")',
-    'alt.Chart(pd.DataFrame({"x": [1, 2, 3], "y": [2, 1, 3]}), height=120, title="altair chart").mark_bar().encode(x="x", y="y")'],
   anywidget: ['import anywidget, traitlets', 'class Counter(anywidget.AnyWidget):', '    _esm = """', 'function render({ model, el }) {',
     '  const button = document.createElement("button");', '  const show = () => { button.textContent = `count is ${model.get("count")}`; };',
     '  button.onclick = () => {', '    model.set("count", model.get("count") + 1);',
@@ -193,7 +191,6 @@ test('a gallery of libraries, in both themes', { timeout: 240_000 }, async () =>
   await (await show('ipympl')).locator('.jupyter-matplotlib-canvas-container canvas').first().waitFor();
   await (await show('plotly')).locator('.gtitle', { hasText: 'plotly figure' }).waitFor();
   await (await show('figurewidget')).locator('.gtitle', { hasText: 'before' }).waitFor();
-  await (await show('altair')).locator('canvas, svg').first().waitFor();
   const slider = (await show('panel')).locator('.noUi-handle');
   await cell('panel').getByText('size is 3').waitFor();
   await slider.focus();
