@@ -319,6 +319,7 @@ mod tests {
             allow_stdin: false,
             subshell_id: None,
             tally: crate::tally::Tally::default(),
+            transcript: crate::transcript::Transcript::default(),
         });
         let reply = Bytes::from_static(br#"{"status":"error","ename":"KeyboardInterrupt"}"#);
         assert!(

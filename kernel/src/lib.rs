@@ -25,6 +25,7 @@ mod request;
 mod session;
 mod subshells;
 pub(crate) mod tally;
+mod transcript;
 mod usage;
 mod utf8;
 mod widget_control;

@@ -330,7 +330,19 @@ impl Outbox {
         state.bytes = 0;
         state.urgent = false;
         state.awaited = Awaited::Nothing;
-        std::mem::take(&mut state.entries)
+        let entries = std::mem::take(&mut state.entries);
+        drop(state);
+        for entry in &entries {
+            if let Entry::Stream {
+                name,
+                parent: Some(parent),
+                text,
+            } = entry
+            {
+                parent.transcript.add(*name, text);
+            }
+        }
+        entries
     }
 
     /// The batch taken last has been handed to the sockets.
@@ -405,6 +417,7 @@ mod tests {
             allow_stdin: false,
             subshell_id: None,
             tally: Tally::default(),
+            transcript: crate::transcript::Transcript::default(),
         })
     }
 

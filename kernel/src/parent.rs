@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::tally::Tally;
+use crate::transcript::Transcript;
 use crate::wire::{Header, LossyString, Message, Part, WireError};
 
 /// Which socket a request came in on, and its reply goes out on.
@@ -38,8 +39,10 @@ pub struct Parent {
     pub allow_stdin: bool,
     /// The subshell it runs in (JEP 91); `None` is the main shell.
     pub subshell_id: Option<String>,
-    /// What it has printed.
+    /// How much it has printed.
     pub tally: Tally,
+    /// What it has printed.
+    pub transcript: Transcript,
 }
 
 impl Parent {
@@ -62,6 +65,7 @@ impl Parent {
             allow_stdin,
             subshell_id,
             tally: Tally::default(),
+            transcript: Transcript::default(),
         })
     }
 
@@ -78,6 +82,7 @@ impl Parent {
             allow_stdin: false,
             subshell_id: header.subshell_id,
             tally: Tally::of_the_past(),
+            transcript: Transcript::default(),
         }))
     }
 

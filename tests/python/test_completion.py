@@ -218,5 +218,7 @@ def test_jedi_is_not_imported_for_what_is_there(new_kernel: Callable[..., Notebo
     assert complete(kernel, "os.getcw")["matches"] == ["getcwd", "getcwdb"]
     assert complete(kernel, "import xml.dom.minid")["matches"] == ["minidom"]
     assert kernel.run("'jedi' in sys.modules, 'xml.dom' in sys.modules").text == "(False, False)"
-    assert complete(kernel, "def f():\n    return 'text'\nf().upp")["matches"] == ["upper"]
+    deadline = time.monotonic() + 20
+    while complete(kernel, "def f():\n    return 'text'\nf().upp")["matches"] != ["upper"]:
+        assert time.monotonic() < deadline  # jedi, once it is imported
     assert kernel.run("'jedi' in sys.modules").text == "True"

@@ -54,6 +54,12 @@ impl Parent {
         self.0.subshell_id.as_deref()
     }
 
+    #[getter]
+    fn printed(&self) -> Vec<(&'static str, String)> {
+        let pieces = self.0.transcript.pieces().into_iter();
+        pieces.map(|(name, text)| (name.as_str(), text)).collect()
+    }
+
     fn __eq__(&self, other: &Self) -> bool {
         self.0.msg_id == other.0.msg_id
     }

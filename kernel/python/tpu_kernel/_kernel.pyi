@@ -30,6 +30,10 @@ class Parent:
     def subshell_id(self) -> str | None:
         """The subshell it runs in; None is the main shell."""
 
+    @property
+    def printed(self) -> list[tuple[str, str]]:
+        """What the request printed and was sent on, as (stream, text), up to 64 KiB."""
+
 @final
 class Request:
     """One request that Python answers, exactly once, with `reply`."""

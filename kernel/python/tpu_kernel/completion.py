@@ -13,7 +13,7 @@ from .python_completion import Match
 
 MAX_LINE = 2_000
 MAX_MATCHES = 5_000
-SECONDS = 1.5
+SECONDS = 3.0
 TYPES_KEY = "_jupyter_types_experimental"
 
 Found = list[Match]

@@ -44,6 +44,8 @@ class Cell:
         """Say that the cell runs."""
         PARENT.set(self.request.parent)
         self.shell.kernel.parents.begin(self.request)
+        if self.store_history:
+            self.shell.remember(self.number, self.request.parent)
         if not self.silent:
             _kernel.execute_input(self.request, self.code, self.number)
 

@@ -16,7 +16,7 @@ from .patience import TooSlow, within
 
 MAX_CODE = 200_000
 MAX_TEXT = 500_000
-SECONDS = 1.5
+SECONDS = 3.0
 
 _MAGIC = re.compile(r"\s*(%{1,2}\w+)")
 

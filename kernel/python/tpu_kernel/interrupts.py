@@ -136,7 +136,7 @@ class Cancellation:
         signal.signal(signal.SIGINT, self._on_signal)
         if _came:
             forget()
-            self._cancel()
+            self.cancel()
 
     def _on_signal(self, signum: int, frame: object) -> None:
         import asyncio
@@ -148,7 +148,7 @@ class Cancellation:
         if current is not None and (current is self.task or self._requested):
             # the cell's own code, or another task that has not let go since the last signal
             raise KeyboardInterrupt
-        self._cancel()
+        self.cancel()
 
     def _interrupt_beside(self, ident: int) -> None:
         import asyncio
@@ -156,28 +156,29 @@ class Cancellation:
         if asyncio.current_task(self._loop) is self.task:
             _kernel.raise_in_thread(ident)
         else:
-            self._cancel()
+            self.cancel()
 
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
+        """Let KeyboardInterrupt be raised where the cell waits."""
         self._requested = True
         if self._begun and self.task is not None:
             self._loop.call_soon_threadsafe(self.task.cancel)
 
-    async def drive(self, cell: Coroutine[Any, Any, None]) -> None:
+    async def drive(self, cell: Coroutine[Any, Any, Any]) -> Any:
         """Step `cell`; a cancellation that a signal caused reaches it as KeyboardInterrupt."""
         self._begun = True
-        await self._step(cell)
+        return await self._step(cell)
 
     @types.coroutine
-    def _step(self, cell: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
+    def _step(self, cell: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
         import asyncio
 
         send, argument = cell.send, None
         while True:
             try:
                 waited_for = send(argument)
-            except StopIteration:
-                return
+            except StopIteration as end:
+                return end.value
             try:
                 if self._requested:  # before the cell had begun
                     raise asyncio.CancelledError

@@ -33,7 +33,7 @@ def complete(shell: Any, code: str, cursor: int) -> tuple[int, list[Match]]:
     if not _one_at_a_time.acquire(blocking=False):
         return cursor, []
     try:
-        return within(SECONDS, _ask, shell, code, cursor)
+        return within(SECONDS, _ask, shell, code, cursor, stop=False)  # it may be importing
     except TooSlow:
         return cursor, []
     except Exception:  # noqa: BLE001  jedi fails on code it cannot follow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import threading
@@ -67,6 +68,38 @@ class KernelMagics(Magics):
         page.page(self.shell.getoutput(f"man {line} | col -b", split=False))
 
     @line_magic
+    def autoawait(self, parameter_s: str = "") -> Any:
+        """Say, or choose, whether and with what `await` outside functions is run.
+
+        Usage: %autoawait [on|off|asyncio|trio|curio|sync|name of a runner]
+
+        asyncio is the notebook's own event loop, in which tasks go on between cells.
+        """
+        from IPython.core.magics.basic import AsyncMagics
+
+        runner = parameter_s.strip()
+        if runner in ("trio", "curio") and importlib.util.find_spec(runner) is None:
+            raise UsageError(
+                f"%autoawait {runner}: `{runner}` is not installed; `%pip install {runner}` first"
+            )
+        return AsyncMagics(self.shell).autoawait(parameter_s)
+
+    @line_magic
+    def notebook(self, line: str) -> None:
+        """Write the cells of this session and what they showed to a notebook file.
+
+        Usage: %notebook FILE
+
+        Of printed text the first 64 KiB of each cell are kept.
+        """
+        from .notebook_export import export
+
+        path = line.strip().strip("'\"")
+        if not path:
+            raise UsageError("%notebook needs the name of a file, such as `%notebook lesson.ipynb`")
+        export(self.shell, Path(path).expanduser())
+
+    @line_magic
     def whos(self, parameter_s: str = "") -> None:
         """List the variables with their types and what is in them; `%whos str int` only those of these types.
 
@@ -97,6 +130,8 @@ class KernelMagics(Magics):
     @line_magic
     def qtconsole(self, line: str) -> None:
         """Open a Qt console on this kernel."""
+        if importlib.util.find_spec("qtconsole") is None:
+            raise UsageError("%qtconsole: `qtconsole` is not installed; `%pip install qtconsole` first")
         from ipykernel.connect import connect_qtconsole
 
         connect_qtconsole(argv=line.split())

@@ -85,6 +85,8 @@ class ShellLoop:
             import asyncio
 
             self._asyncio = asyncio.new_event_loop()
+            # with a handler of its own the loop reports in the context of the task (Python 3.12)
+            self._asyncio.set_exception_handler(lambda loop, context: loop.default_exception_handler(context))
             asyncio.set_event_loop(self._asyncio)
         return self._asyncio
 

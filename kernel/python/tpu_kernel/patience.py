@@ -12,10 +12,10 @@ class TooSlow(TimeoutError):
     """It took longer than anybody waits."""
 
 
-def within(seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
+def within(seconds: float, function: Callable[..., Any], *arguments: Any, stop: bool = True) -> Any:
     """The result of `function(*arguments)`, or its exception; `TooSlow` after `seconds`.
 
-    It runs in a thread of its own, which is told to stop when nobody waits for it any more.
+    It runs in a thread of its own, which is told to stop (`stop`) when nobody waits for it any more.
     """
     outcome: list[tuple[bool, Any]] = []
 
@@ -30,7 +30,8 @@ def within(seconds: float, function: Callable[..., Any], *arguments: Any) -> Any
     thread.start()
     thread.join(seconds)
     if not outcome:
-        _stop(thread)
+        if stop:
+            _stop(thread)
         raise TooSlow(f"no answer in {seconds:g} s")
     succeeded, value = outcome[0]
     if succeeded:

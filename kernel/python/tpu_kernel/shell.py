@@ -13,7 +13,6 @@ from typing import Any
 
 from IPython.core import page
 from IPython.core.autocall import ZMQExitAutocall
-from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
 from traitlets import Any as AnyTrait
 from traitlets import CBool, Instance, Type, default, observe
@@ -21,6 +20,7 @@ from traitlets import CBool, Instance, Type, default, observe
 from . import _kernel, jsontext
 from .displayhook import NotebookDisplayHook
 from .history import BatchedHistoryManager
+from .nested import RUNNER
 from .parent import PARENT
 from .publisher import NotebookDisplayPublisher
 from .turn import CellNumber, OfThread, Payloads, SharedDisplayTrap, Turn
@@ -49,6 +49,7 @@ WITHOUT_WINDOWS = (
     "nbagg",
     "webagg",
 )
+KEPT_CELLS = 2_000
 
 
 class NotebookShell(InteractiveShell):
@@ -68,9 +69,12 @@ class NotebookShell(InteractiveShell):
     last_traceback = OfThread(())
     error_while_displaying = OfThread()
     _transformed = OfThread()
+    _left_out = OfThread(0)
+    loop_runner_map = InteractiveShell.loop_runner_map | {"asyncio": (RUNNER, True)}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.turn = Turn()
+        self.cell_parents: dict[int, _kernel.Parent] = {}
         super().__init__(*args, **kwargs)
 
     # -- starting ---------------------------------------------------------------
@@ -78,6 +82,10 @@ class NotebookShell(InteractiveShell):
     @default("exiter")
     def _exiter_default(self) -> ZMQExitAutocall:
         return ZMQExitAutocall(self)
+
+    @default("loop_runner")
+    def _default_loop_runner(self) -> Any:
+        return RUNNER
 
     def init_environment(self) -> None:
         os.environ.update(ENVIRONMENT)
@@ -120,6 +128,7 @@ class NotebookShell(InteractiveShell):
     def init_magics(self) -> None:
         super().init_magics()
         for name in (
+            "autoawait",
             "autosave",
             "clear",
             "connect_info",
@@ -127,6 +136,7 @@ class NotebookShell(InteractiveShell):
             "less",
             "man",
             "more",
+            "notebook",
             "qtconsole",
             "subshell",
             "whos",
@@ -144,6 +154,12 @@ class NotebookShell(InteractiveShell):
         """The cell of this thread is over."""
         type(self).execution_count.end(self)
 
+    def remember(self, number: int, parent: _kernel.Parent) -> None:
+        """Whose output that of a stored cell is, for `%notebook`."""
+        self.cell_parents[number] = parent
+        if len(self.cell_parents) > KEPT_CELLS:
+            del self.cell_parents[next(iter(self.cell_parents))]
+
     def transform_cell(self, raw_cell: str) -> str:
         """As IPython's; what `prepare` already made is used once."""
         transformed, self._transformed = self._transformed, None
@@ -159,7 +175,7 @@ class NotebookShell(InteractiveShell):
         except Exception:  # noqa: BLE001
             return False  # reported when the cell is run
         self._transformed = (raw_cell, cell)
-        return self.should_run_async(raw_cell, transformed_cell=cell)
+        return self.should_run_async(raw_cell, transformed_cell=cell) and self.loop_runner is RUNNER
 
     def should_run_async(
         self, raw_cell: str, *, transformed_cell: str | None = None, preprocessing_exc_tuple: Any = None
@@ -213,18 +229,33 @@ class NotebookShell(InteractiveShell):
                 self.events.trigger("post_run_cell", result)
         return result
 
-    def showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
-        """While the kernel ends, without the stack: making it takes time that exit functions need."""
-        if _kernel.stopping():
-            etype, value, _ = self._get_exc_info(exc_tuple)
+    def showtraceback(self, exc_tuple: Any = None, *arguments: Any, **options: Any) -> None:
+        """As IPython's; also groups of exceptions become an `error` message, and none is slow."""
+        from . import tracebacks
+
+        try:
+            etype, value, tb = self._get_exc_info(exc_tuple)
+        except ValueError:
+            return super().showtraceback(exc_tuple, *arguments, **options)
+        if _kernel.stopping():  # making the stack takes time that exit functions need
             self._showtraceback(etype, value, [f"{etype.__name__}: the kernel ends"])
-        else:
-            super().showtraceback(exc_tuple, *args, **kwargs)
+            return None
+        tracebacks.advise(value)
+        if tracebacks.has_group(value):
+            self._showtraceback(etype, value, tracebacks.group_lines(etype, value, tb))
+            if self.call_pdb:
+                self.debugger(force=True)
+            return None
+        tb, self._left_out = tracebacks.shorten(tb)
+        return super().showtraceback((etype, value, tb), *arguments, **options)
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
         name, text = str(etype.__name__), safe_str(evalue)
         if self.displayhook.publishing:
             self.error_while_displaying = (name, text)
+        if self._left_out:
+            stb = [*stb[:-1], f"[... {self._left_out} frames in the middle are not shown ...]", *stb[-1:]]
+            self._left_out = 0
         content = jsontext.dumps({"ename": name, "evalue": text, "traceback": stb})
         self.last_traceback = stb
         _kernel.publish("error", content, parent=PARENT.get())
@@ -284,11 +315,13 @@ class NotebookShell(InteractiveShell):
             _kernel.request_exit()
 
     def enable_gui(self, gui: str | None = None) -> None:
-        """`%gui`: asyncio is always on; windows of other toolkits cannot open from a server."""
+        """`%gui`: asyncio is always on; windows of tk and qt are served where they can be opened."""
         if gui not in WITHOUT_WINDOWS:
-            raise UsageError(
-                f"`%gui {gui}`: this kernel runs no {gui} event loop; use `%matplotlib inline` or `widget`"
-            )
+            from . import gui as windows
+
+            windows.enable(str(gui))
+        elif "tpu_kernel.gui" in sys.modules:
+            sys.modules["tpu_kernel.gui"].SERVICE.stop()
         self.active_eventloop = gui
 
     # -- whose output this is -----------------------------------------------------------

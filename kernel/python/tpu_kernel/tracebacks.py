@@ -1,0 +1,59 @@
+"""What is shown of an error beyond what IPython shows: advice, groups, and very deep tracebacks."""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+
+LOOP_RUNS = (
+    "asyncio.run() cannot be called from a running event loop",
+    "This event loop is already running",
+    "Cannot run the event loop while another loop is running",
+)
+LOOP_ADVICE = (
+    "The notebook's event loop already runs: use `await ...` in the cell instead, "
+    "or run `import nest_asyncio2; nest_asyncio2.apply()` once before."
+)
+MAX_CONTEXTS = 100
+MAX_FRAMES = 200
+KEPT_FRAMES = 20
+
+
+def advise(error: BaseException) -> None:
+    """Add what to do about an error that notebooks bring about."""
+    if type(error) is RuntimeError and str(error) in LOOP_RUNS and not getattr(error, "__notes__", None):
+        error.add_note(LOOP_ADVICE)
+
+
+def has_group(error: BaseException | None) -> bool:
+    """An exception group, or an error that came while one was handled."""
+    seen = 0
+    while error is not None and seen < MAX_CONTEXTS:
+        if isinstance(error, BaseExceptionGroup):
+            return True
+        error, seen = error.__context__, seen + 1
+    return False
+
+
+def group_lines(etype: type[BaseException], value: BaseException, tb: TracebackType | None) -> list[str]:
+    """Python's own picture of a group, from the cell's frame on."""
+    while tb is not None and tb.tb_frame.f_globals.get("__name__", "").startswith("IPython.core."):
+        tb = tb.tb_next
+    return "".join(traceback.format_exception(etype, value, tb)).splitlines()
+
+
+def shorten(tb: TracebackType | None) -> tuple[TracebackType | None, int]:
+    """A traceback without the middle of a deep recursion, and how many frames were left out.
+
+    IPython looks each of a thousand frames up among all loaded modules, which takes seconds.
+    """
+    links = []
+    while tb is not None:
+        links.append(tb)
+        tb = tb.tb_next
+    if len(links) <= MAX_FRAMES:
+        return (links[0] if links else None), 0
+    short: TracebackType | None = None
+    for link in reversed(links[:KEPT_FRAMES] + links[-KEPT_FRAMES:]):
+        short = TracebackType(short, link.tb_frame, link.tb_lasti, link.tb_lineno)
+    return short, len(links) - 2 * KEPT_FRAMES
