@@ -1,54 +1,72 @@
-"""IPython's history in SQLite, opened and written by its own thread.
+"""IPython's history in SQLite, touched by one thread of its own and by nobody else.
 
-No start and no cell waits for the file system: the database is opened while the shell is being
-made, and inputs are written in batches. A home directory where locking stalls costs the history
-of this session, not the kernel.
+No start, no cell and no fork waits for the file system: the database is opened while the shell
+is being made, inputs are written in batches, and what cannot be written is kept for the next
+batch. A home directory where locking stalls or fails costs one warning in the server's log; the
+history of the running session works in any case, for it is in memory.
 """
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import threading
+import time
 from typing import Any
 
 from IPython.core.history import HistoryManager, HistorySavingThread
-from traitlets import observe
 
 BATCH_SECONDS = 0.5
-OPEN_SECONDS = 1.0
+#: What a reader, or the end of the kernel, waits for the thread.
+PATIENCE_SECONDS = 0.5
+#: A database that is not open by then is told of.
+OPEN_SECONDS = 2.0
+#: Until the next try when the file was locked or full.
+RETRY_SECONDS = 3.0
 
 
-class BatchedFlag(threading.Event):
-    """Wakes the saving thread half a second after the first input of a batch."""
+class SavingThread(HistorySavingThread):
+    """Opens the database, then writes what comes, as long as the shell lives."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._hurry = threading.Event()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        signaled = super().wait(timeout)
-        self._hurry.wait(BATCH_SECONDS)
-        return signaled
-
-    def hurry(self) -> None:
-        """Do not wait for the batch any more: the thread is to end."""
-        self._hurry.set()
-
-
-class OpeningThread(HistorySavingThread):
-    """Opens the database, then writes what comes."""
+    def __init__(self, manager: BatchedHistoryManager) -> None:
+        super().__init__(manager)
+        self.hurry = threading.Event()
+        self.saved = threading.Event()
 
     def run(self) -> None:
+        """Until `stop`; what was gathered by then is written first."""
+        db = self._work("open", self)
+        while db is not None and not self._stop_now:
+            unsaved = self._work("unsaved")
+            self.save_flag.wait(RETRY_SECONDS if unsaved else None)
+            self.save_flag.clear()
+            self.hurry.wait(BATCH_SECONDS)
+            self.hurry.clear()
+            if self._work("save", db) is None:
+                break
+            self.saved.set()
+        if db is not None:
+            db.close()
+
+    def _work(self, method: str, *args: Any) -> Any:
+        """Call the manager without keeping it alive between calls; None when it is gone."""
         manager = self.history_manager()
-        if manager is not None:
-            manager.open()  # type: ignore[attr-defined]
-        del manager
-        super().run()
+        return getattr(manager, method)(*args) if manager is not None else None
+
+    def flush(self, patience: float) -> bool:
+        """Have everything written now; False when that takes longer."""
+        self.saved.clear()
+        self.hurry.set()
+        self.save_flag.set()
+        return self.saved.wait(patience)
 
     def stop(self) -> None:
-        """End the thread; what it was gathering is written at once."""
-        if isinstance(self.save_flag, BatchedFlag):
-            self.save_flag.hurry()
-        super().stop()
+        """End the thread, and wait for it as long as a stalled file system is worth."""
+        self._stop_now = True
+        self.hurry.set()
+        self.save_flag.set()
+        if self.is_alive() and self is not threading.current_thread():
+            self.join(PATIENCE_SECONDS)
 
 
 class BatchedHistoryManager(HistoryManager):
@@ -57,13 +75,14 @@ class BatchedHistoryManager(HistoryManager):
     def __init__(self, shell: Any, config: Any = None, **traits: Any) -> None:
         self._opened = threading.Event()
         self._opens_later = False
-        self._given_up = False
+        self._warned = False
+        self._begun = time.monotonic()
         self._storing = threading.Lock()
+        self._ends: list[tuple[str, int, int]] = []
         super().__init__(shell=shell, config=config, **traits)
         if self._opens_later:
-            self.enabled = True
-            self.using_thread = True
-            self.save_thread = OpeningThread(self)
+            self.enabled = self.using_thread = True
+            self.save_thread = SavingThread(self)
             self.save_thread.start()
         else:
             self._opened.set()
@@ -75,21 +94,117 @@ class BatchedHistoryManager(HistoryManager):
             self.enabled = False
         return super().init_db()
 
-    def open(self) -> None:
-        """Open the database and begin a session in it. Runs on the saving thread."""
+    # -- on the thread ----------------------------------------------------------------
+
+    def open(self, thread: SavingThread) -> Any:
+        """A connection for writing, once there is one; None when there will be none."""
+        import sqlite3
+
+        while not thread._stop_now:
+            try:
+                with contextlib.closing(sqlite3.connect(str(self.hist_file), timeout=1.0)) as probe:
+                    probe.execute("BEGIN IMMEDIATE")
+                    probe.rollback()
+            except sqlite3.OperationalError as failure:
+                # IPython would take a lock for damage, and move the file away
+                self._warn(failure)
+                if "locked" not in str(failure):
+                    self._turn_off()
+                    return None
+                thread.hurry.wait(RETRY_SECONDS)
+                thread.hurry.clear()
+                continue
+            except sqlite3.DatabaseError:
+                pass  # damaged: IPython keeps it under another name and begins a new one
+            return self._open_writable()
+        return None
+
+    def _open_writable(self) -> Any:
+        import sqlite3
+
         try:
-            self.init_db()
-            self.new_session()
+            if not self._opened.is_set():  # else after a fork
+                self.init_db()
+                self.new_session()
+                self._opened.set()
+            if str(self.hist_file) == ":memory:":
+                return None
+            return sqlite3.connect(str(self.hist_file), **self.connection_options)
         except Exception as failure:  # noqa: BLE001  SQLite, the file system, a full disk
+            self._warn(failure)
+            self._turn_off()
+            return None
+
+    def _turn_off(self) -> None:
+        self.using_thread = False
+        self._switch_to_memory_history()
+        self._opened.set()
+
+    def _warn(self, failure: Exception | str) -> None:
+        """Once: a warning with every cell helps nobody."""
+        if not self._warned:
+            self._warned = True
             self.log.warning("history is not saved: %s (%s)", failure, self.hist_file)
-            self._switch_to_memory_history()
-        finally:
-            self._opened.set()
-        if self.db_input_cache and self.save_flag is not None:
-            self.save_flag.set()
+
+    def unsaved(self) -> bool:
+        """Something was not written in the last batch."""
+        return bool(self.db_input_cache or self.db_output_cache or self._ends)
+
+    def save(self, db: Any) -> bool:
+        """Write what has gathered; what cannot be written stays. The locks are not held meanwhile."""
+        import sqlite3
+
+        with self.db_input_cache_lock, self.db_output_cache_lock:
+            inputs, self.db_input_cache = self.db_input_cache, []
+            outputs, self.db_output_cache = self.db_output_cache, []
+            ends, self._ends = self._ends, []
+        try:
+            try:
+                self._insert(db, inputs, outputs)
+            except sqlite3.IntegrityError:  # the session's number is another's: take a new one
+                self.new_session(db)
+                self._insert(db, inputs, outputs)
+            inputs, outputs = [], []
+            with db:
+                db.executemany("UPDATE sessions SET end=?, num_cmds=? WHERE session==?", ends)
+        except sqlite3.Error as failure:
+            self._warn(failure)
+            with self.db_input_cache_lock, self.db_output_cache_lock:
+                self.db_input_cache[:0] = inputs
+                self.db_output_cache[:0] = outputs
+                self._ends[:0] = ends
+            return False
+        return True
+
+    def _insert(self, db: Any, inputs: list[Any], outputs: list[Any]) -> None:
+        number = self.session_number
+        with db:
+            db.executemany("INSERT INTO history VALUES (?, ?, ?, ?)", [(number, *line) for line in inputs])
+            db.executemany(
+                "INSERT INTO output_history VALUES (?, ?, ?)", [(number, *line) for line in outputs]
+            )
+
+    # -- for everybody else -----------------------------------------------------------
+
+    def _ready(self) -> bool:
+        """The database is open, at most after a moment."""
+        if self._opened.is_set() or self._opened.wait(PATIENCE_SECONDS):
+            return True
+        self._warn_if_late()
+        return False
+
+    def _warn_if_late(self) -> None:
+        if not self._opened.is_set() and time.monotonic() - self._begun > OPEN_SECONDS:
+            self._warn("the file system does not answer")
+
+    def _stop_save_thread(self) -> None:
+        """Before a fork, and at the end. One that waits for the file system cannot be waited for."""
+        if self._opened.is_set():
+            super()._stop_save_thread()
 
     def store_inputs(self, line_num: int, source: str, source_raw: str | None = None) -> None:
         """As IPython's, and `In[n]` is the cell with number n also when shells run at once."""
+        self._warn_if_late()
         with self._storing:
             lists = (self.input_hist_parsed, self.input_hist_raw)
             before = len(lists[0])
@@ -102,48 +217,49 @@ class BatchedHistoryManager(HistoryManager):
                 elif not inputs[line_num]:
                     inputs[line_num] = inputs.pop()
 
-    def _ready(self) -> bool:
-        """Wait a moment for the database, once."""
-        if not self._opened.is_set() and not self._given_up and not self._opened.wait(OPEN_SECONDS):
-            self._given_up = True
-            self.log.warning("history is not there yet: %s cannot be opened or locked", self.hist_file)
-        return self._opened.is_set()
-
-    @observe("save_thread")
-    def _use_batches(self, change: Any) -> None:
-        thread = change["new"]
-        if thread is not None:
-            thread.save_flag = BatchedFlag()
-
-    def _stop_save_thread(self) -> None:
-        if self.save_thread is not None and not self._opened.is_set():
-            return  # it cannot be waited for
-        super()._stop_save_thread()
-
-    # -- what needs the database --------------------------------------------------
-
-    def get_tail(self, *args: Any, **kwargs: Any) -> Any:
-        self._ready()
-        return super().get_tail(*args, **kwargs)
-
-    def search(self, *args: Any, **kwargs: Any) -> Any:
-        self._ready()
-        return super().search(*args, **kwargs)
-
-    def get_range(self, *args: Any, **kwargs: Any) -> Any:
-        self._ready()
-        return super().get_range(*args, **kwargs)
-
-    def get_session_info(self, *args: Any, **kwargs: Any) -> Any:
-        self._ready()
-        return super().get_session_info(*args, **kwargs)
+    def _restart_thread_if_stopped(self) -> None:
+        """A fork stops the thread."""
+        if self.save_thread is None and self.using_thread:
+            self.save_thread = SavingThread(self)
+            self.save_thread.start()
 
     def writeout_cache(self, conn: Any = None) -> Any:
-        return super().writeout_cache(conn) if self._ready() else None
+        """Have it written by the thread that writes."""
+        if not self._ready():
+            return None
+        if not self.using_thread:
+            return super().writeout_cache(conn)
+        self._restart_thread_if_stopped()
+        if isinstance(self.save_thread, SavingThread):
+            self.save_thread.flush(PATIENCE_SECONDS)
+        return None
 
     def end_session(self) -> None:
+        """Note when the session ended, and write what is left."""
+        if not self.using_thread:
+            if self._opened.is_set():
+                super().end_session()
+            return
+        now = datetime.datetime.now(datetime.UTC).isoformat(" ")
+        if self.session_number:
+            self._ends.append((now, len(self.input_hist_parsed) - 1, self.session_number))
+        self.writeout_cache()
+
+    def get_tail(self, n: int | None = 10, raw: bool = True, output: bool = False, **options: Any) -> Any:
         if self._ready():
-            super().end_session()
+            return super().get_tail(n, raw, output, **options)
+        return list(self._get_range_session(1, None, raw, output))[-(n or 10) :]
+
+    def search(self, *args: Any, **kwargs: Any) -> Any:
+        return super().search(*args, **kwargs) if self._ready() else []
+
+    def get_range(self, session: int = 0, *args: Any, **kwargs: Any) -> Any:
+        if session == 0:
+            return self._get_range_session(*args, **kwargs)
+        return super().get_range(session, *args, **kwargs) if self._ready() else []
+
+    def get_session_info(self, *args: Any, **kwargs: Any) -> Any:
+        return super().get_session_info(*args, **kwargs) if self._ready() else (0, None, None, None, "")
 
 
 BatchedHistoryManager.__name__ = BatchedHistoryManager.__qualname__ = "HistoryManager"
