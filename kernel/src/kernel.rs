@@ -171,6 +171,13 @@ impl Kernel {
         Some(request)
     }
 
+    /// The next comm message, for a cell that lets them have their turn while it runs.
+    pub fn next_comm(&self) -> Option<Request> {
+        let request = self.main.pop_comm()?;
+        self.outbox.push(status("busy", &request.parent));
+        Some(request)
+    }
+
     /// The next request for a subshell; `status: busy` goes out for it.
     ///
     /// Of a deleted one there is none: what waits is answered here.

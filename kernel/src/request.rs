@@ -115,6 +115,15 @@ impl ShellQueue {
         next
     }
 
+    /// The first comm message that waits, whatever cells wait before it.
+    pub fn pop_comm(&self) -> Option<Request> {
+        let mut waiting = lock(&self.waiting);
+        let index = waiting
+            .iter()
+            .position(|r| r.parent.msg_type != "execute_request")?;
+        waiting.remove(index)
+    }
+
     /// Take out every `execute_request`; others stay.
     pub fn take_executes(&self) -> Vec<Request> {
         let mut waiting = lock(&self.waiting);

@@ -297,3 +297,36 @@ def test_an_anywidget_carries_its_code_and_speaks_binary(kernel: Notebook) -> No
     (message,) = [m for m in result.messages if m["msg_type"] == "comm_msg"]
     assert message["content"]["data"] == {"method": "custom", "content": {"kind": "draw"}}
     assert [bytes(b) for b in message["buffers"]] == [b"ab"]
+
+
+def test_a_cell_that_asks_for_them_hears_widgets_while_it_runs(kernel: Notebook) -> None:
+    page = Page(kernel)
+    page.run(
+        "pressed = []\nasked = w.Button()\nasked.on_click(lambda b: (pressed.append('yes'), print('in callback')))"
+    )
+    button = page.id_of("asked")
+    cell = kernel.send(
+        "print('go')\nwhile not pressed:\n    await get_ipython().kernel.do_one_iteration()\nprint(pressed)"
+    )
+    kernel.wait_for_text(cell, "go")
+    waiting = kernel.send("pressed.append('next cell')")
+    click = kernel.request(
+        "comm_msg", {"comm_id": button, "data": {"method": "custom", "content": {"event": "click"}}}
+    )
+    assert kernel.wait(click, reply=False).stdout == "in callback\n"
+    assert kernel.wait(cell).stdout == "['yes']\n"
+    kernel.wait(waiting)
+    assert kernel.run("pressed").text == "['yes', 'next cell']"
+
+
+def test_jupyter_ui_poll_waits_for_a_button(kernel: Notebook) -> None:
+    page = Page(kernel)
+    page.run(
+        "from jupyter_ui_poll import run_ui_poll_loop\npressed = []\npolled = w.Button()\npolled.on_click(pressed.append)"
+    )
+    button = page.id_of("polled")
+    cell = kernel.send("print('go')\nrun_ui_poll_loop(lambda: len(pressed) or None)")
+    kernel.wait_for_text(cell, "go")
+    page.click(button)
+    result = kernel.wait(cell)
+    assert (result.status, result.text) == ("ok", "1")

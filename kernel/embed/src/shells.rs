@@ -50,6 +50,12 @@ pub fn main_shell() -> Shell {
 }
 
 #[pyfunction]
+pub fn next_comm() -> PyResult<Option<Request>> {
+    let request = kernel()?.next_comm();
+    Ok(request.map(|request| Request(Service::Answer(request))))
+}
+
+#[pyfunction]
 pub fn subshell_ids() -> PyResult<Vec<String>> {
     Ok(kernel()?.subshells.ids())
 }

@@ -93,6 +93,10 @@ class Shell:
         """The kernel stops, or the subshell was deleted: the thread is to end."""
 
 def main_shell() -> Shell: ...
+def next_comm() -> Request | None:
+    """The first comm_* message that waits for the main shell, past the cells that wait before it, else
+    None. For a cell that lets them have their turn while it runs; `finish` ends it."""
+
 def subshell_ids() -> list[str]: ...
 def raise_in_thread(ident: int, *, take_back: bool = False) -> None:
     """Raise KeyboardInterrupt in a Python thread when it next runs Python code, or take back what

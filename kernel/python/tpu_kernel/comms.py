@@ -49,6 +49,19 @@ def dispatch(kernel: Any, request: _kernel.Request) -> None:
         handler(kernel.shell_stream, "", message_of(kernel, request))
 
 
+def run(kernel: Any, request: _kernel.Request) -> None:
+    """Let a comm message have its turn. An interrupt is shown as an error of it, and goes on."""
+    kernel.parents.begin(request)
+    try:
+        dispatch(kernel, request)
+    except KeyboardInterrupt:
+        kernel.shell.showtraceback()
+        raise
+    finally:
+        kernel.parents.end(request)
+        _kernel.finish(request)
+
+
 def answer_control(kernel: Any, request: _kernel.Request) -> None:
     """Tell a page the state of all widgets; on the service thread, also while a cell runs."""
     try:

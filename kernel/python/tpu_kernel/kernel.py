@@ -168,6 +168,8 @@ class Kernel:
         self.shell_stream = Channel("shell")
         self.control_stream = Channel("control")
         self.stdin_socket = Channel("stdin")
+        # Libraries put functions of their own here while a cell waits for widgets.
+        self.shell_handlers = {"execute_request": self.execute_request}
         self.shell: Any = None
         Kernel._instance = self
 
@@ -268,6 +270,22 @@ class Kernel:
     def user_module(self) -> Any:
         """The module the cells run in."""
         return self.shell.user_module
+
+    async def execute_request(self, stream: object, ident: object, parent: object) -> None:
+        """No cell comes this way: cells wait for the running one, whatever `do_one_iteration` does."""
+        raise RuntimeError("cells are not run through the kernel object: use `get_ipython().run_cell`")
+
+    async def do_one_iteration(self) -> None:
+        """Let one comm message have its turn now, while the cell that asks goes on."""
+        request = _kernel.next_comm()
+        if request is not None:
+            from . import comms
+
+            before = PARENT.set(request.parent)
+            try:
+                comms.run(self, request)
+            finally:
+                PARENT.reset(before)
 
     def raw_input(self, prompt: object = "") -> str:
         """Ask the person for a line."""

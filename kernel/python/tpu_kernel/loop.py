@@ -147,16 +147,11 @@ class ShellLoop:
         from . import comms
 
         PARENT.set(request.parent)
-        self._shell.kernel.parents.begin(request)
         try:
             with interrupts.raising():
-                comms.dispatch(self._shell.kernel, request)
+                comms.run(self._shell.kernel, request)
         except KeyboardInterrupt:
             interrupts.idle()
-            self._shell.showtraceback()
-        finally:
-            self._shell.kernel.parents.end(request)
-            _kernel.finish(request)
 
     def _run_awaiting(self, coroutine: Any) -> None:
         """Let the loop run a cell that awaits; nothing else is taken from the queue meanwhile."""
