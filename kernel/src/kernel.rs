@@ -1,6 +1,8 @@
 //! The kernel as its two sides share it: the io thread and Python. Owns what runs now, and the
 //! rule that busy and idle surround every request.
 
+mod beside;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -22,7 +24,7 @@ use crate::outbox::{Entry, Outbox, Publication, Reply, StreamName};
 use crate::parent::{Channel, Parent};
 use crate::process::{self, Thread};
 use crate::request::{Request, Service, ServiceQueue, ShellQueue};
-use crate::subshells::{Subshell, Subshells};
+use crate::subshells::Subshells;
 use crate::tally::{self, Cap};
 use crate::usage::Usage;
 use crate::widget_control::WidgetControl;
@@ -174,29 +176,6 @@ impl Kernel {
     /// The next comm message, for a cell that lets them have their turn while it runs.
     pub fn next_comm(&self) -> Option<Request> {
         let request = self.main.pop_comm()?;
-        self.outbox.push(status("busy", &request.parent));
-        Some(request)
-    }
-
-    /// The next request for a subshell; `status: busy` goes out for it.
-    ///
-    /// Of a deleted one there is none: what waits is answered here.
-    pub fn next_of(&self, subshell: &Subshell) -> Option<Request> {
-        if subshell.is_deleted() {
-            while let Some(waiting) = subshell.queue.pop() {
-                self.answer_aborted(&waiting);
-            }
-            return None;
-        }
-        if self.is_stopping() {
-            return None;
-        }
-        let request = subshell.queue.pop()?;
-        let mut running = lock(&self.running);
-        running
-            .last
-            .get_or_insert_with(|| Arc::clone(&request.parent));
-        running.beside.push(Arc::clone(&request.parent));
         self.outbox.push(status("busy", &request.parent));
         Some(request)
     }
@@ -477,17 +456,6 @@ impl Kernel {
         running.interrupt = Some(fresh.unwrap_or_else(|| Pending::new(current)));
         drop(running);
         self.interrupt();
-    }
-
-    /// With nothing to interrupt on the main shell, it is what the subshells run that is meant.
-    fn interrupt_subshells(&self, running: &[Arc<Parent>]) {
-        if !running.is_empty() {
-            for parent in running {
-                parent.tally.interrupt();
-            }
-            process::send(&process::descendants(), libc::SIGINT);
-            self.service.push(Service::Interrupt);
-        }
     }
 
     /// Interrupt the cell that runs, and the processes it started.

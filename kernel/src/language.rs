@@ -50,7 +50,7 @@ impl Language {
             "language_info": language_info,
             "banner": banner,
             "debugger": false,
-            "supported_features": [],
+            "supported_features": ["kernel subshells"],
             "help_links": [
                 {"text": "PyTorch", "url": "https://docs.pytorch.org/docs/stable/index.html"},
                 {"text": "torch.compile", "url": "https://docs.pytorch.org/docs/stable/torch.compiler.html"},

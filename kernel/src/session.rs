@@ -40,7 +40,11 @@ pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
         return;
     }
     if let Some(unknown) = unknown {
-        refuse(kernel, &request, "UnknownSubshell", &unknown.to_string());
+        if msg_type == "execute_request" {
+            kernel.refuse_cell(&request, "UnknownSubshell", &unknown.to_string());
+        } else {
+            refuse(kernel, &request, "UnknownSubshell", &unknown.to_string());
+        }
         return;
     }
     match msg_type {

@@ -64,10 +64,9 @@ def test_a_request_to_one_that_is_not_there_gets_an_error(kernel: Notebook) -> N
     for msg_type in ("execute_request", "kernel_info_request", "complete_request"):
         result = kernel.wait(kernel.request(msg_type, {"code": "1"}, subshell="gone"))
         assert (result.status, result.content["ename"]) == ("error", "UnknownSubshell")
-        assert [m["content"] for m in result.messages] == [
-            {"execution_state": "busy"},
-            {"execution_state": "idle"},
-        ]
+        assert [c["execution_state"] for c in result.contents("status")] == ["busy", "idle"]
+        shown = [c["evalue"] for c in result.contents("error")]
+        assert shown == ([result.content["evalue"]] if msg_type == "execute_request" else [])
 
 
 def test_a_cell_runs_while_the_main_shell_is_busy_and_its_output_is_its_own(

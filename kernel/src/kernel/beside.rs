@@ -1,0 +1,60 @@
+//! What runs beside the main shell: the requests of subshells.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::{Kernel, lock, reply_to, status};
+use crate::parent::Parent;
+use crate::process;
+use crate::request::{Request, Service};
+use crate::subshells::Subshell;
+use crate::wire::EMPTY_OBJECT;
+
+impl Kernel {
+    /// The next request for a subshell; `status: busy` goes out for it.
+    ///
+    /// Of a deleted one there is none: what waits is answered here.
+    pub fn next_of(&self, subshell: &Subshell) -> Option<Request> {
+        if subshell.is_deleted() {
+            while let Some(waiting) = subshell.queue.pop() {
+                self.answer_aborted(&waiting);
+            }
+            return None;
+        }
+        if self.is_stopping() {
+            return None;
+        }
+        let request = subshell.queue.pop()?;
+        let mut running = lock(&self.running);
+        running
+            .last
+            .get_or_insert_with(|| Arc::clone(&request.parent));
+        running.beside.push(Arc::clone(&request.parent));
+        self.outbox.push(status("busy", &request.parent));
+        Some(request)
+    }
+
+    /// With nothing to interrupt on the main shell, it is what the subshells run that is meant.
+    pub(super) fn interrupt_subshells(&self, running: &[Arc<Parent>]) {
+        if !running.is_empty() {
+            for parent in running {
+                parent.tally.interrupt();
+            }
+            process::send(&process::descendants(), libc::SIGINT);
+            self.service.push(Service::Interrupt);
+        }
+    }
+
+    /// Answer a cell that has nowhere to run. The person sees why: front ends show no bare reply.
+    pub fn refuse_cell(&self, request: &Request, name: &str, value: &str) {
+        self.outbox.push(status("busy", &request.parent));
+        let mut content = json!({"ename": name, "evalue": value, "traceback": [value]});
+        let shown = content.to_string().into();
+        let parent = &request.parent;
+        self.publish("error", Some(parent), EMPTY_OBJECT, shown, Vec::new());
+        content["status"] = "error".into();
+        let reply = reply_to(request, EMPTY_OBJECT, content.to_string().into());
+        self.end_request(parent, Some(reply));
+    }
+}
