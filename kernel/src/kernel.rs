@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use crate::capture::{Capture, Owner};
 use crate::connection::Connection;
 use crate::crash::LogTail;
+use crate::debugger::Debugger;
 use crate::input::{Asked, Input};
 use crate::interrupt::{Pending, Watch};
 use crate::language::Language;
@@ -58,6 +59,7 @@ pub struct Kernel {
     pub subshells: Subshells,
     pub service: ServiceQueue,
     pub input: Input,
+    pub debugger: Debugger,
     pub language: Language,
     pub watch: Watch,
     pub(crate) widget_control: WidgetControl,
@@ -131,6 +133,7 @@ impl Kernel {
             subshells: Subshells::default(),
             service: ServiceQueue::default(),
             input: Input::default(),
+            debugger: Debugger::default(),
             language: Language::new(python),
             watch: Watch::default(),
             widget_control: WidgetControl::default(),
@@ -278,7 +281,16 @@ impl Kernel {
 
     /// Answer from the io thread, at once, whatever runs.
     pub fn answer_now(&self, request: &Request, content: &serde_json::Value) {
+        self.begin(request);
+        self.answer(request, content);
+    }
+
+    /// Work on a request begins that `answer` will end.
+    pub(crate) fn begin(&self, request: &Request) {
         self.outbox.push(status("busy", &request.parent));
+    }
+
+    pub(crate) fn answer(&self, request: &Request, content: &serde_json::Value) {
         let reply = reply_to(request, EMPTY_OBJECT, content.to_string().into());
         self.end_request(&request.parent, Some(reply));
     }

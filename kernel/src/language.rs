@@ -49,7 +49,7 @@ impl Language {
             "implementation_version": env!("CARGO_PKG_VERSION"),
             "language_info": language_info,
             "banner": banner,
-            "debugger": false,
+            "debugger": true,
             "supported_features": ["kernel subshells"],
             "help_links": [
                 {"text": "PyTorch", "url": "https://docs.pytorch.org/docs/stable/index.html"},

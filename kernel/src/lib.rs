@@ -8,6 +8,7 @@
 mod capture;
 mod connection;
 pub mod crash;
+pub mod debugger;
 pub mod device;
 mod input;
 mod interrupt;
@@ -33,6 +34,7 @@ pub mod wire;
 pub mod zmtp;
 
 pub use connection::{Connection, ConnectionError};
+pub use debugger::Debugger;
 pub use interrupt::Whereabouts;
 pub use io_thread::{StartError, start};
 pub use kernel::Kernel;

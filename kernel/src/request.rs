@@ -147,6 +147,11 @@ pub enum Service {
     Interrupt,
     /// Start the thread of a new subshell.
     Start(Arc<Subshell>),
+    /// A front end wants to debug: start the debugger, which connects to this port with this token.
+    StartDebugger {
+        port: u16,
+        token: String,
+    },
 }
 
 /// What waits for the service thread.

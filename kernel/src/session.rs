@@ -93,6 +93,7 @@ pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
                 kernel.service.push(Service::Answer(request));
             }
         }
+        "debug_request" => kernel.debugger.ask(request),
         other if other.ends_with("_request") => {
             let fault = format!("this kernel does not know the message type `{other}`");
             refuse(kernel, &request, "UnknownMessageType", &fault);

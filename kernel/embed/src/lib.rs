@@ -5,12 +5,14 @@
 //! - `shells`: the main shell and the subshells, whose threads take requests one by one
 //! - `output`: streams, publications, questions
 //! - `picture`: pixels to PNG
+//! - `debugger`: where cells are compiled, how the debugger starts
 //! - `tpu`: the runtime session of tpu-core
 //! - `crash`: how faulthandler and the report of a crash work together
 //! - `embedded`: the entry of the launcher, which starts Python inside this library
 
 mod buffers;
 mod crash;
+mod debugger;
 mod embedded;
 mod output;
 mod picture;
@@ -30,6 +32,10 @@ static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 mod _kernel {
     #[pymodule_export]
     use crate::crash::{crash_copy, crash_handlers_on_top, crash_stack_fd};
+    #[pymodule_export]
+    use crate::debugger::{
+        cell_file, debugger_failed, debugger_started, debugging, hidden_variable,
+    };
     #[pymodule_export]
     use crate::output::{Stream, input_request, original_fd, output_fds, publish, running};
     #[pymodule_export]

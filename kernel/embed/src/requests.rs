@@ -19,6 +19,7 @@ const EXIT: &str = "exit";
 const LOCATE: &str = "locate";
 const START: &str = "start";
 const INTERRUPT: &str = "interrupt";
+const START_DEBUGGER: &str = "start_debugger";
 
 #[pyclass(frozen, module = "tpu_kernel._kernel")]
 pub struct Parent(pub Arc<tpu_kernel::Parent>);
@@ -99,6 +100,7 @@ impl Request {
             Service::Locate => LOCATE,
             Service::Start(_) => START,
             Service::Interrupt => INTERRUPT,
+            Service::StartDebugger { .. } => START_DEBUGGER,
         }
     }
 
@@ -107,7 +109,7 @@ impl Request {
         match &self.0 {
             Service::Answer(request) => Some(Shell(request.subshell.clone())),
             Service::Start(subshell) => Some(Shell(Some(Arc::clone(subshell)))),
-            Service::Exit | Service::Locate | Service::Interrupt => None,
+            _ => None,
         }
     }
 
@@ -123,6 +125,10 @@ impl Request {
 
     #[getter]
     fn content<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        if let Service::StartDebugger { port, token } = &self.0 {
+            let content = serde_json::json!({"port": port, "token": token}).to_string();
+            return Ok(PyBytes::new(py, content.as_bytes()));
+        }
         Ok(PyBytes::new(py, &self.inner()?.content))
     }
 

@@ -110,6 +110,8 @@ def next_service(timeout: float) -> Request | None:
     `atexit` functions because the main thread does not come back; it needs no reply.
     `"start"` asks to start the thread of the subshell `shell`, `"interrupt"` to interrupt what
     subshells run, `"locate"` asks where the main thread is, for an interrupt that waits: `located` answers.
+    `"start_debugger"` asks to start pydevd and let it connect to `port` with `token`, both in its
+    `content`: `debugger_started` or `debugger_failed` answers.
     """
 
 def located(place: str, moving: bool, handling: bool) -> None:
@@ -136,6 +138,23 @@ def exit(code: int) -> None:
 
 def request_exit() -> None:
     """The user said `exit`: shut down once the running request is answered."""
+
+# -- the debugger ---------------------------------------------------------------
+
+def cell_file(source: str) -> str:
+    """The file name the cell with this source is compiled under: the one front ends compute."""
+
+def debugging() -> bool:
+    """A front end debugs now."""
+
+def debugger_started(rules: bytes) -> None:
+    """What `start_debugger` asked for is done. `rules`: what stepping passes over, as `attach` takes it."""
+
+def debugger_failed(reason: str) -> None:
+    """It cannot be done; `reason` is the answer to who asked."""
+
+def hidden_variable(name: str) -> bool:
+    """A name that IPython keeps in the notebook's namespace."""
 
 # -- output --------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from . import bootstrap
+from .threads import own
 
 #: Seconds between two looks for a signal while the device works.
 _TICK = 0.05
@@ -179,6 +180,7 @@ class _Waiter(threading.Thread):
         super().__init__(name="tpu-drain", daemon=True)
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self.process = os.getpid()
+        own(self)
         self.start()
 
     def submit(self) -> _Job:

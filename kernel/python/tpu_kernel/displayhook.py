@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -88,6 +89,8 @@ class NotebookDisplayHook(HookRegistry, DisplayHook):
         return ";" in cell and self.semicolon_at_end_of_expression(cell)
 
     def start_displayhook(self) -> None:
+        if (debugger := sys.modules.get("tpu_kernel.debugger")) is not None:
+            debugger.end_stepping()
         self._is_active = True
         self._content = {"data": {}, "metadata": {}}
 

@@ -42,6 +42,7 @@ class Cell:
 
     def begin(self) -> None:
         """Say that the cell runs."""
+        trace(False)
         PARENT.set(self.request.parent)
         self.shell.kernel.parents.begin(self.request)
         if self.store_history:
@@ -155,6 +156,7 @@ class Cell:
         self.shell.end_cell()
         abort = status == "error" and self.stop_on_error and not self.silent
         _kernel.reply(self.request, body, jsontext.dumps(metadata), abort=abort)
+        trace(True)
 
 
 def as_shown(error: BaseException) -> BaseException:
@@ -194,6 +196,12 @@ def device_module() -> Any:
     except ImportError:
         return None
     return device
+
+
+def trace(on: bool) -> None:
+    """Once debugging has begun: let the debugger follow the main thread, or not."""
+    if (debugger := sys.modules.get("tpu_kernel.debugger")) is not None:
+        debugger.trace(on)
 
 
 def torch_imported(_: object) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 
 from IPython.core.history import HistoryManager, HistorySavingThread
 
+from .threads import own
+
 BATCH_SECONDS = 0.5
 #: What a reader, or the end of the kernel, waits for the thread.
 PATIENCE_SECONDS = 0.5
@@ -82,7 +84,7 @@ class BatchedHistoryManager(HistoryManager):
         super().__init__(shell=shell, config=config, **traits)
         if self._opens_later:
             self.enabled = self.using_thread = True
-            self.save_thread = SavingThread(self)
+            self.save_thread = own(SavingThread(self))
             self.save_thread.start()
         else:
             self._opened.set()

@@ -16,6 +16,7 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from . import _kernel
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     import asyncio
 
 _came = False
+_handler: Callable[[int, FrameType | None], object] = signal.default_int_handler
+
+
+def raise_with(handler: Callable[[int, FrameType | None], object]) -> None:
+    """Let `handler` raise KeyboardInterrupt in the cells to come, in place of Python's own."""
+    global _handler
+    _handler = handler
 
 
 def _note(signum: int, frame: object) -> None:
@@ -93,7 +101,7 @@ def interrupt_subshells() -> None:
 def is_ours() -> bool:
     """SIGINT still does what it should: the cell has put no handler of its own."""
     handler = signal.getsignal(signal.SIGINT)
-    return handler in (signal.default_int_handler, _note) or isinstance(
+    return handler in (signal.default_int_handler, _handler, _note) or isinstance(
         getattr(handler, "__self__", None), Cancellation
     )
 
@@ -106,7 +114,7 @@ def raising() -> Generator[None, None, None]:
         with _enter(lambda: _kernel.raise_in_thread(ident)):
             yield
         return
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, _handler)
     try:
         _raise_if_came()
         yield
@@ -138,7 +146,7 @@ class Cancellation:
             forget()
             self.cancel()
 
-    def _on_signal(self, signum: int, frame: object) -> None:
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         import asyncio
 
         try:
@@ -147,7 +155,7 @@ class Cancellation:
             current = None
         if current is not None and (current is self.task or self._requested):
             # the cell's own code, or another task that has not let go since the last signal
-            raise KeyboardInterrupt
+            _handler(signum, frame)
         self.cancel()
 
     def _interrupt_beside(self, ident: int) -> None:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from .threads import own
+
 
 class TooSlow(TimeoutError):
     """It took longer than anybody waits."""
@@ -26,7 +28,7 @@ def within(seconds: float, function: Callable[..., Any], *arguments: Any, stop: 
             outcome.append((False, failure))
 
     context = contextvars.copy_context()
-    thread = threading.Thread(target=context.run, args=(work,), name="question", daemon=True)
+    thread = own(threading.Thread(target=context.run, args=(work,), name="question", daemon=True))
     thread.start()
     thread.join(seconds)
     if not outcome:

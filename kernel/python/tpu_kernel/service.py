@@ -22,6 +22,7 @@ from typing import Any
 from . import _kernel, comms, interrupts, jsontext
 from .parent import PARENT
 from .shell import NotebookShell, safe_str
+from .threads import own
 
 WAIT_SECONDS = 3600.0
 LOOKS, LOOK_SECONDS = 3, 0.001
@@ -82,12 +83,20 @@ def answer_comm_info(shell: NotebookShell, content: Content) -> Content:
     return {"status": "ok", "comms": comms}
 
 
+def answer_debug(shell: NotebookShell, content: Content) -> Content:
+    """`debug_request`, as far as it needs Python's objects."""
+    from . import debugger
+
+    return debugger.answer(shell, content)
+
+
 ANSWERS: dict[str, Callable[[NotebookShell, Content], Content]] = {
     "complete_request": answer_complete,
     "inspect_request": answer_inspect,
     "is_complete_request": answer_is_complete,
     "history_request": answer_history,
     "comm_info_request": answer_comm_info,
+    "debug_request": answer_debug,
 }
 
 
@@ -132,9 +141,9 @@ def locate_main(shell: NotebookShell) -> tuple[str, bool, bool]:
 
 
 class Lookups:
-    """The thread that completes and inspects, in order of arrival."""
+    """The thread that completes and inspects, for a debugger too, in order of arrival."""
 
-    MSG_TYPES = ("complete_request", "inspect_request")
+    MSG_TYPES = ("complete_request", "inspect_request", "debug_request")
 
     def __init__(self, shell: NotebookShell) -> None:
         self._shell = shell
@@ -144,7 +153,8 @@ class Lookups:
         """Let the thread answer `request`."""
         if self._waiting is None:
             self._waiting = SimpleQueue()
-            threading.Thread(target=self._serve, args=(self._waiting,), name="lookups", daemon=True).start()
+            thread = threading.Thread(target=self._serve, args=(self._waiting,), name="lookups", daemon=True)
+            own(thread).start()
         self._waiting.put(request)
 
     def _serve(self, waiting: SimpleQueue[_kernel.Request]) -> None:
@@ -190,6 +200,10 @@ def serve(shell: NotebookShell) -> None:
             loop.start_subshell(shell, request.shell)
         elif request.msg_type == "interrupt":
             interrupts.interrupt_subshells()
+        elif request.msg_type == "start_debugger":
+            from . import debugger
+
+            debugger.start(request)
         elif request.msg_type == "exit":
             run_exit_functions()
             _kernel.exit(0)
@@ -204,4 +218,4 @@ def serve(shell: NotebookShell) -> None:
 
 def start(shell: NotebookShell) -> None:
     """Start the thread."""
-    threading.Thread(target=serve, args=(shell,), name="service", daemon=True).start()
+    own(threading.Thread(target=serve, args=(shell,), name="service", daemon=True)).start()

@@ -18,6 +18,7 @@ from traitlets import Any as AnyTrait
 from traitlets import CBool, Instance, Type, default, observe
 
 from . import _kernel, jsontext
+from .compiler import NotebookCompiler
 from .displayhook import NotebookDisplayHook
 from .history import BatchedHistoryManager
 from .nested import RUNNER
@@ -54,6 +55,8 @@ KEPT_CELLS = 2_000
 
 class NotebookShell(InteractiveShell):
     """The shell that runs the cells."""
+
+    compiler_class = Type(NotebookCompiler)
 
     displayhook_class = Type(NotebookDisplayHook)
     display_pub_class = Type(NotebookDisplayPublisher)
@@ -144,6 +147,10 @@ class NotebookShell(InteractiveShell):
             self.magics_manager.register_lazy(name, "tpu_kernel.kernel_magics:KernelMagics", "line")
         self.magics_manager.register_alias("ed", "edit")
 
+    def init_traceback_handlers(self, custom_exceptions: Any) -> None:
+        super().init_traceback_handlers(custom_exceptions)
+        self.compile.show_source_of_cells()
+
     # -- running ------------------------------------------------------------------
 
     def begin_cell(self, counts: bool) -> int:
@@ -165,13 +172,18 @@ class NotebookShell(InteractiveShell):
         transformed, self._transformed = self._transformed, None
         if transformed is not None and transformed[0] is raw_cell:
             return transformed[1]
-        return super().transform_cell(raw_cell)
+        return self._transform(raw_cell)
+
+    def _transform(self, raw_cell: str) -> str:
+        """As IPython's, save that lines keep their numbers when the cell begins with empty ones."""
+        blank = len(raw_cell) - len(raw_cell.lstrip())
+        return "\n" * raw_cell.count("\n", 0, blank) + super().transform_cell(raw_cell)
 
     def prepare(self, raw_cell: str) -> bool:
         """Transform a cell that runs next; True when it needs the event loop."""
         self._transformed = None
         try:
-            cell = super().transform_cell(raw_cell)
+            cell = self._transform(raw_cell)
         except Exception:  # noqa: BLE001
             return False  # reported when the cell is run
         self._transformed = (raw_cell, cell)
@@ -249,6 +261,18 @@ class NotebookShell(InteractiveShell):
         tb, self._left_out = tracebacks.shorten(tb)
         return super().showtraceback((etype, value, tb), *arguments, **options)
 
+    async def run_ast_nodes(self, *args: Any, **kwargs: Any) -> bool:
+        """As IPython's; a debugger follows the cell's own code and nothing else."""
+        debugger = sys.modules.get("tpu_kernel.debugger")
+        if debugger is None:
+            return await super().run_ast_nodes(*args, **kwargs)
+        debugger.trace(True)
+        try:
+            return await super().run_ast_nodes(*args, **kwargs)
+        finally:
+            debugger.end_stepping()
+            debugger.trace(False)
+
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
         name, text = str(etype.__name__), safe_str(evalue)
         if self.displayhook.publishing:
@@ -261,8 +285,10 @@ class NotebookShell(InteractiveShell):
         _kernel.publish("error", content, parent=PARENT.get())
 
     def _get_exc_info(self, exc_tuple: Any = None) -> tuple[Any, Any, Any]:
-        """The error to show: a device that is full says so in full."""
+        """The error to show: a device that is full says so in full, a debugger's frames are left out."""
         etype, value, trace = super()._get_exc_info(exc_tuple)
+        if etype is KeyboardInterrupt and (debugger := sys.modules.get("tpu_kernel.debugger")) is not None:
+            trace = debugger.without_debugger(trace)
         if "torch" in sys.modules and isinstance(value, RuntimeError):
             from .shortage import explained
 

@@ -18,6 +18,8 @@ import termios
 import threading
 from collections.abc import Callable
 
+from .threads import own
+
 CHUNK = 65536
 COLUMNS, LINES = 80, 24
 GRACE_SECONDS = 2.0
@@ -110,7 +112,9 @@ def run(command: str) -> int:
     sys.stderr.flush()
     process, terminal = _start(command)
     if command.rstrip().endswith("&") and not command.rstrip().endswith("&&"):
-        threading.Thread(target=_follow, args=(terminal,), name="background command", daemon=True).start()
+        own(
+            threading.Thread(target=_follow, args=(terminal,), name="background command", daemon=True)
+        ).start()
         return process.wait()
     try:
         _copy(terminal, process, sys.stdout.write)

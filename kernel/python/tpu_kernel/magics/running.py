@@ -33,7 +33,8 @@ def run_body(shell: Any, lowering: Lowering, magic: str, body: str) -> tuple[Any
     trim_tracebacks(shell)
     text, first_line = _place(shell, body)
     try:
-        return lowering.run(shell.transform_cell(body), first_line, text)
+        source = shell.transform_cell(body).lstrip("\n")
+        return lowering.run(source, first_line, text)
     except CellError as error:
         raise UsageError(f"{magic}: {error}") from None
 

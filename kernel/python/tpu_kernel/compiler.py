@@ -1,0 +1,31 @@
+"""Under which names cells are compiled, and how tracebacks find their source."""
+
+from __future__ import annotations
+
+import linecache
+from types import FrameType
+
+from IPython.core import ultratb
+from IPython.core.compilerop import CachingCompiler
+
+from . import _kernel, jsontext
+
+
+class NotebookCompiler(CachingCompiler):
+    """Compiles cells under the name that front ends compute from their text, to debug them."""
+
+    def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
+        if transformed_code.startswith("get_ipython().run_cell_magic("):
+            # the name is for the magic's body, which may be compiled with the cell's line numbers
+            return super().get_code_name(raw_code, transformed_code, number)
+        return _kernel.cell_file(jsontext.scrub(raw_code))
+
+    def show_source_of_cells(self) -> None:
+        """Let tracebacks count a cell's lines: there is no file of its name, so IPython would show it raw."""
+        count = ultratb.get_line_number_of_frame
+
+        def count_lines(frame: FrameType) -> int:
+            name = frame.f_code.co_filename
+            return len(linecache.getlines(name)) if name in self._filename_map else count(frame)
+
+        ultratb.get_line_number_of_frame = count_lines
