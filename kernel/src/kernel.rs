@@ -176,13 +176,6 @@ impl Kernel {
         Some(request)
     }
 
-    /// The next comm message, for a cell that lets them have their turn while it runs.
-    pub fn next_comm(&self) -> Option<Request> {
-        let request = self.main.pop_comm()?;
-        self.outbox.push(status("busy", &request.parent));
-        Some(request)
-    }
-
     /// Announce the cell that runs.
     pub fn execute_input(&self, request: &Request, code: &str, execution_count: i64) {
         if request.subshell.is_none() {

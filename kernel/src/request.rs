@@ -115,13 +115,21 @@ impl ShellQueue {
         next
     }
 
-    /// The first comm message that waits, whatever cells wait before it.
-    pub fn pop_comm(&self) -> Option<Request> {
+    /// The first comm message that waits, whatever else waits before it. With none and `rest` the
+    /// queue is not readable until something comes.
+    pub fn pop_comm(&self, rest: bool) -> Option<Request> {
         let mut waiting = lock(&self.waiting);
-        let index = waiting
-            .iter()
-            .position(|r| r.parent.msg_type != "execute_request")?;
-        waiting.remove(index)
+        let comm = |request: &Request| {
+            matches!(
+                request.parent.msg_type.as_str(),
+                "comm_open" | "comm_msg" | "comm_close"
+            )
+        };
+        let index = waiting.iter().position(comm);
+        if index.is_none() && rest {
+            self.signal.clear();
+        }
+        waiting.remove(index?)
     }
 
     /// Take out every `execute_request`; others stay.

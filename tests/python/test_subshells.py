@@ -411,3 +411,43 @@ def test_1500_interleaved_requests_of_two_clients_are_each_answered_once_and_in_
             assert own.messages[0]["msg_type"] == own.messages[-1]["msg_type"] == "status"
     expected = "(lambda inputs: [inputs[n] == f'print({v})\\n{v}' for n, v in Out.items()])(In)"
     assert kernel.run(f"all({expected}), len(Out)").text == "(True, 1000)"
+
+
+def test_a_cell_that_awaits_hears_the_answer_over_a_comm(kernel: Notebook, subshell: str) -> None:
+    setup = (
+        "import asyncio, comm\n"
+        "async def answer_of(channel):\n"
+        "    heard = asyncio.get_running_loop().create_future()\n"
+        "    def hear(message): print('heard'); heard.set_result(message['content']['data']['value'])\n"
+        "    channel.on_msg(hear)\n"
+        "    channel.send({'question': 1})\n"
+        "    return await heard\n"
+    )
+    kernel.run(setup)
+    for shell in (None, subshell):
+        cell = kernel.send(
+            "channel = comm.create_comm(target_name='t')\nprint('asks', flush=True)\nvalue = await answer_of(channel)\n"
+            "print('goes on'); value",
+            subshell=shell,
+        )
+        waiting = kernel.send("'after'", subshell=shell)
+        asked = kernel.wait_for_text(cell, "asks")
+        comm_id = next(m["content"]["comm_id"] for m in asked if m["msg_type"] == "comm_open")
+        content = {"comm_id": comm_id, "data": {"value": 42}}
+        message = kernel.wait(kernel.request("comm_msg", content, subshell=shell), reply=False)
+        assert message.stdout == "heard\n"
+        result = kernel.wait(cell)
+        assert (result.stdout, result.text) == ("goes on\n", "42")
+        assert kernel.wait(waiting).text == "'after'"
+
+
+def test_a_cell_that_awaits_can_be_interrupted_after_it_heard_a_comm(kernel: Notebook) -> None:
+    kernel.run("import asyncio, comm; channel = comm.create_comm(target_name='t'); channel.on_msg(print)")
+    content = {"comm_id": (kernel.run("channel.comm_id").text or "").strip("'"), "data": {}}
+    cell = kernel.send("print('begun', flush=True)\nawait asyncio.sleep(600)")
+    waiting = kernel.send("'not run'")
+    kernel.wait_for_text(cell, "begun")
+    assert "comm_msg" in kernel.wait(kernel.request("comm_msg", content), reply=False).stdout
+    kernel.interrupt()
+    assert kernel.wait(cell).content["ename"] == "KeyboardInterrupt"
+    assert kernel.wait(waiting).content == {"status": "aborted"}

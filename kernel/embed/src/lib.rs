@@ -48,7 +48,7 @@ mod _kernel {
     #[pymodule_export]
     use crate::shared::{connection_file, owner, session_id, start};
     #[pymodule_export]
-    use crate::shells::{Shell, main_shell, next_comm, raise_in_thread, subshell_ids};
+    use crate::shells::{Shell, main_shell, raise_in_thread, subshell_ids};
     #[pymodule_export]
     use crate::tpu::{
         tpu_attach, tpu_drain, tpu_events, tpu_identity, tpu_ongoing, tpu_parse_size, tpu_set_cell,

@@ -35,6 +35,20 @@ impl Shell {
         Ok(request.map(|request| Request(Service::Answer(request))))
     }
 
+    #[pyo3(signature = (*, rest=false))]
+    fn next_comm(&self, rest: bool) -> PyResult<Option<Request>> {
+        let request = kernel()?.next_comm(self.0.as_deref(), rest);
+        Ok(request.map(|request| Request(Service::Answer(request))))
+    }
+
+    fn wake(&self) -> PyResult<()> {
+        match &self.0 {
+            Some(subshell) => subshell.queue.wake(),
+            None => kernel()?.main.wake(),
+        }
+        Ok(())
+    }
+
     fn ended(&self) -> PyResult<bool> {
         let deleted = self
             .0
@@ -47,12 +61,6 @@ impl Shell {
 #[pyfunction]
 pub fn main_shell() -> Shell {
     Shell(None)
-}
-
-#[pyfunction]
-pub fn next_comm() -> PyResult<Option<Request>> {
-    let request = kernel()?.next_comm();
-    Ok(request.map(|request| Request(Service::Answer(request))))
 }
 
 #[pyfunction]

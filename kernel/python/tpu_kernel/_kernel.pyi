@@ -89,14 +89,16 @@ class Shell:
         shell, where only execute_request and comm_* messages come, its parent is the running
         cell from then on. Of a deleted subshell all that waits is answered with `aborted`.
         """
+    def next_comm(self, *, rest: bool = False) -> Request | None:
+        """The first comm_* message that waits, past what waits before it, else None. For a cell that
+        lets them have their turn while it runs; `finish` ends it. With `rest`, and none there, the
+        eventfd is not readable until something comes, or `wake`."""
+    def wake(self) -> None:
+        """Make the eventfd readable."""
     def ended(self) -> bool:
         """The kernel stops, or the subshell was deleted: the thread is to end."""
 
 def main_shell() -> Shell: ...
-def next_comm() -> Request | None:
-    """The first comm_* message that waits for the main shell, past the cells that wait before it, else
-    None. For a cell that lets them have their turn while it runs; `finish` ends it."""
-
 def subshell_ids() -> list[str]: ...
 def raise_in_thread(ident: int, *, take_back: bool = False) -> None:
     """Raise KeyboardInterrupt in a Python thread when it next runs Python code, or take back what

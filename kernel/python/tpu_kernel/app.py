@@ -169,9 +169,9 @@ def main(argv: list[str]) -> None:
     banner = BANNER.format(version=sys.version.split()[0], ipython=IPython.__version__)
     _kernel.ready(jsontext.dumps(LANGUAGE_INFO), banner)
     service.start(app.shell)
-    main_loop = loop.ShellLoop(app.shell, _kernel.main_shell())
-    main_loop.run()
-    end(main_loop)
+    loop.MAIN = loop.ShellLoop(app.shell, _kernel.main_shell())
+    loop.MAIN.run()
+    end(loop.MAIN)
 
 
 def end(main_loop: loop.ShellLoop) -> None:

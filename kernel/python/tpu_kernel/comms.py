@@ -51,6 +51,7 @@ def dispatch(kernel: Any, request: _kernel.Request) -> None:
 
 def run(kernel: Any, request: _kernel.Request) -> None:
     """Let a comm message have its turn. An interrupt is shown as an error of it, and goes on."""
+    before = PARENT.set(request.parent)
     kernel.parents.begin(request)
     try:
         dispatch(kernel, request)
@@ -59,6 +60,7 @@ def run(kernel: Any, request: _kernel.Request) -> None:
         raise
     finally:
         kernel.parents.end(request)
+        PARENT.reset(before)
         _kernel.finish(request)
 
 

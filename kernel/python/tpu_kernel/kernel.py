@@ -209,7 +209,8 @@ class Kernel:
         """The event loop of the main thread: tornado's face of it where there is one."""
         from . import loop
 
-        event_loop = loop.event_loop()
+        own = loop.own_loop()
+        event_loop = own.event_loop() if own is not None else None
         try:
             from tornado.ioloop import IOLoop
         except ImportError:
@@ -277,15 +278,12 @@ class Kernel:
 
     async def do_one_iteration(self) -> None:
         """Let one comm message have its turn now, while the cell that asks goes on."""
-        request = _kernel.next_comm()
-        if request is not None:
-            from . import comms
+        from . import comms, loop
 
-            before = PARENT.set(request.parent)
-            try:
-                comms.run(self, request)
-            finally:
-                PARENT.reset(before)
+        own = loop.own_loop()
+        request = own.queue.next_comm() if own is not None else None
+        if request is not None:
+            comms.run(self, request)
 
     def raw_input(self, prompt: object = "") -> str:
         """Ask the person for a line."""

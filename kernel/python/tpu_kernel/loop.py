@@ -19,7 +19,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import _kernel, execute, interrupts, service
-from .parent import PARENT
 from .shell import NotebookShell
 
 if TYPE_CHECKING:
@@ -34,12 +33,13 @@ class ShellLoop:
 
     def __init__(self, shell: NotebookShell, queue: _kernel.Shell) -> None:
         self._shell = shell
-        self._queue = queue
+        self.queue = queue
         # one context for all cells: a context variable set in one is there in the next
         self._context = contextvars.copy_context()
         self._asyncio: asyncio.AbstractEventLoop | None = None
         self._busy = False
         self._listening = False
+        self._cancellation: interrupts.Cancellation | None = None
 
     # -- the loops ----------------------------------------------------------------
 
@@ -47,7 +47,7 @@ class ShellLoop:
         """Until the kernel is to stop, or the subshell is deleted."""
         OF_THREAD.loop = self
         interrupts.idle()
-        while not self._queue.ended():
+        while not self.queue.ended():
             try:
                 if "asyncio" in sys.modules:
                     self._run_asyncio()
@@ -58,15 +58,15 @@ class ShellLoop:
             except Exception:  # noqa: BLE001
                 report_fault()
                 time.sleep(FAULT_PAUSE_SECONDS)
-        self._queue.next()  # what waits in a deleted subshell is answered
+        self.queue.next()  # what waits in a deleted subshell is answered
 
     def _run_plain(self) -> None:
         """Wait for requests without asyncio."""
         poll = select.poll()
-        poll.register(self._queue, select.POLLIN)
+        poll.register(self.queue, select.POLLIN)
         while "asyncio" not in sys.modules:
             if not self._take():
-                if self._queue.ended():
+                if self.queue.ended():
                     return
                 poll.poll()
 
@@ -100,12 +100,12 @@ class ShellLoop:
     def _listen(self) -> None:
         if not self._listening:
             self._listening = True
-            self.event_loop().add_reader(self._queue, self._readable)
+            self.event_loop().add_reader(self.queue, self._readable)
 
     def _stop_listening(self) -> None:
         if self._listening:
             self._listening = False
-            self.event_loop().remove_reader(self._queue)
+            self.event_loop().remove_reader(self.queue)
 
     def _readable(self) -> None:
         """One request; the loop comes back for the next, so that tasks have their turn."""
@@ -114,13 +114,13 @@ class ShellLoop:
         elif self._take():
             if not self._busy:
                 self._listen()
-        elif self._queue.ended():
+        elif self.queue.ended():
             self.event_loop().stop()
 
     def _take(self) -> bool:
         """Run the next request, or begin a cell that awaits; False when nothing waits."""
         interrupts.forget()
-        request = self._queue.next()
+        request = self.queue.next()
         if request is None:
             return False
         coroutine = self._start(request)
@@ -146,27 +146,39 @@ class ShellLoop:
     def _run_comm(self, request: _kernel.Request) -> None:
         from . import comms
 
-        PARENT.set(request.parent)
         try:
             with interrupts.raising():
                 comms.run(self._shell.kernel, request)
         except KeyboardInterrupt:
             interrupts.idle()
 
+    def _heard(self) -> None:
+        """A comm message while a cell awaits: it may be what the cell waits for."""
+        request = self.queue.next_comm(rest=True)
+        if request is not None:
+            self._context.run(self._run_comm, request)
+            if self._cancellation is not None:
+                self._cancellation.install()
+
     def _run_awaiting(self, coroutine: Any) -> None:
-        """Let the loop run a cell that awaits; nothing else is taken from the queue meanwhile."""
+        """Let the loop run a cell that awaits; only comm messages are taken from the queue meanwhile."""
         loop = self.event_loop()
         self._stop_listening()
         cancellation = interrupts.Cancellation(loop)
         cancellation.task = loop.create_task(cancellation.drive(coroutine), context=self._context)
         cancellation.task.add_done_callback(self._awaited)
         cancellation.install()
+        self._cancellation = cancellation
+        loop.add_reader(self.queue, self._heard)
 
     def _awaited(self, task: asyncio.Task[Any]) -> None:
+        self._cancellation = None
         interrupts.idle()
         self._busy = False
+        self.queue.wake()
         if not task.cancelled() and (failure := task.exception()) is not None:
             report_fault(failure)
+        self._listening = False  # for comm messages only until now
         self._listen()
 
     # -- the end ----------------------------------------------------------------------
@@ -203,11 +215,12 @@ class _OfThread(threading.local):
 
 
 OF_THREAD = _OfThread()
+MAIN: ShellLoop | None = None
 
 
-def event_loop() -> Any:
-    """The event loop of this thread's shell."""
-    return OF_THREAD.loop.event_loop() if OF_THREAD.loop is not None else None
+def own_loop() -> ShellLoop | None:
+    """The shell whose thread this is; in a thread that is no shell's, the main shell."""
+    return OF_THREAD.loop or MAIN
 
 
 def asyncio_imported(asyncio: ModuleType) -> None:

@@ -35,6 +35,15 @@ impl Kernel {
         Some(request)
     }
 
+    /// The next comm message of a shell (`None`: the main one) whose cell lets them have their turn
+    /// while it runs. With `rest`, and none there, what else waits does not wake the shell's thread.
+    pub fn next_comm(&self, subshell: Option<&Subshell>, rest: bool) -> Option<Request> {
+        let queue = subshell.map_or(&self.main, |subshell| &subshell.queue);
+        let request = queue.pop_comm(rest)?;
+        self.outbox.push(status("busy", &request.parent));
+        Some(request)
+    }
+
     /// With nothing to interrupt on the main shell, it is what the subshells run that is meant.
     pub(super) fn interrupt_subshells(&self, running: &[Arc<Parent>]) {
         if !running.is_empty() {
