@@ -171,6 +171,98 @@ def own_scans() -> dict[str, Any]:
     }
 
 
+@scenario
+def linear_algebra() -> dict[str, Any]:
+    a, b = chip([[0.0, 2.0], [4.0, 2.0]]), chip([[2.0], [6.0]])
+    lu, pivots = torch.linalg.lu_factor(a)
+    batch = torch.stack([a, 2 * a])
+    tall = torch.linalg.lu(chip([[1.0, 2.0], [2.0, 2.0], [4.0, 8.0]]))
+    x = a.clone().requires_grad_()
+    torch.linalg.inv(x).sum().backward()
+    try:
+        singular = listed(torch.linalg.inv(torch.zeros(2, 2, device="tpu")))
+    except RuntimeError as error:
+        singular = str(error)
+    return {
+        "lu": [listed(lu), listed(pivots)],
+        "tall": [listed(part) for part in tall],
+        "inv": listed(torch.linalg.inv(a)),
+        "inv_batch": listed(torch.linalg.inv(batch)),
+        "inv_float64": listed(torch.linalg.inv(a.double())),
+        "inv_complex": [str(value) for value in listed(torch.linalg.inv(chip([[2j]])).flatten())],
+        "inv_gradient": listed(x.grad),
+        "solve": listed(torch.linalg.solve(a, b)),
+        "singular": singular,
+    }
+
+
+@scenario
+def attention() -> dict[str, Any]:
+    """All keys alike, so that each row is the mean of the values it may see."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    attend = torch.nn.functional.scaled_dot_product_attention
+    q = torch.zeros(1, 2, 4, 2, device="tpu")
+    v = torch.arange(8.0, device="tpu").view(1, 1, 4, 2).repeat(1, 2, 1, 1)
+    first = torch.full((4, 4), float("-inf"), device="tpu")
+    first[:, 0] = 0
+    leaf = v.clone().requires_grad_()
+    attend(q, q, leaf, is_causal=True).sum().backward()
+    long = torch.zeros(1, 1, 512, 64, device="tpu")
+    steps = torch.arange(512.0, device="tpu").view(1, 1, 512, 1).expand(1, 1, 512, 64)
+    compiled = torch.compile(lambda q, v: attend(q, q, v, is_causal=True), fullgraph=True)
+    traced = v.clone().requires_grad_()
+    out = compiled(q, traced)
+    out.sum().backward()
+    with sdpa_kernel(SDPBackend.MATH):
+        math = attend(q, q, v)
+    try:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            flash = str(listed(attend(long, long, long)[0, 0, 0, 0]))
+    except RuntimeError as error:
+        flash = str(error)
+    generator = torch.Generator().manual_seed(0)
+    real = [torch.randn(2, 4, 16, 8, generator=generator) for _ in range(3)]
+    there = attend(*(part.to("tpu") for part in real), is_causal=True, scale=0.3).cpu()
+    return {
+        "plain": listed(attend(q, q, v)[0, 0]),
+        "causal": listed(attend(q, q, v, is_causal=True)[0, 1]),
+        "bool_mask": listed(attend(q, q, v, attn_mask=torch.eye(4, dtype=torch.bool, device="tpu"))[0, 0]),
+        "float_mask": listed(attend(q, q, v, attn_mask=first)[0, 0]),
+        "grouped": listed(attend(q, q[:, :1], v[:, :1], enable_gqa=True)[0, 1]),
+        "math": listed(math[0, 0]),
+        "flash": flash,
+        "bfloat16": listed(attend(q.bfloat16(), q.bfloat16(), v.bfloat16(), is_causal=True)[0, 0]),
+        "gradient": listed(leaf.grad[0, 0, :, 0]),
+        "long": listed(attend(long, long, steps, is_causal=True)[0, 0, [0, 1, 510], 0]),
+        "compiled": [listed(out[0, 0]), listed(traced.grad[0, 0, :, 0])],
+        "off": (there - attend(*real, is_causal=True, scale=0.3)).abs().max().item(),
+    }
+
+
+@scenario
+def pinned_memory() -> dict[str, Any]:
+    from torch.utils.data import DataLoader, TensorDataset
+
+    pinned = torch.arange(4.0).pin_memory()
+    loader = DataLoader(TensorDataset(torch.arange(4.0)), batch_size=2, pin_memory=True)
+    batches = [batch for (batch,) in loader]
+    back = torch.empty(2, pin_memory=True)
+    back.copy_(torch.ones(2, device="tpu"))
+    try:
+        torch.empty(1 << 50, pin_memory=True)
+        refused = ""
+    except RuntimeError as error:
+        refused = str(error)
+    return {
+        "pinned": [pinned.is_pinned(), torch.ones(1).is_pinned(), batches[0].is_pinned()],
+        "moved": listed(pinned.to("tpu", non_blocking=True) * 2),
+        "batches": [listed(batch.to("tpu", non_blocking=True)) for batch in batches],
+        "back": listed(back),
+        "refused": refused,
+    }
+
+
 if __name__ == "__main__":
     for name in sys.argv[1:] or SCENARIOS:
         try:

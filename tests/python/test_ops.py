@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+#: One process does it all, in the first test; half a minute on an idle machine.
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +28,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         env=env,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=380,
         check=False,
     )
     found = {name: result for line in done.stdout.splitlines() for name, result in json.loads(line).items()}
@@ -118,3 +120,42 @@ def test_scans_with_an_operation_of_the_users_own_work(seen: dict[str, Any]) -> 
         "recurrence": [1, 1.5, 1.75, 1.875],
         "state": [[4, 6, 6], [[0, 0, 0], [1.5, 0.5, 1]]],
     }
+
+
+def test_lu_and_what_solves_with_it_work(seen: dict[str, Any]) -> None:
+    found = seen["linear_algebra"]
+    assert found["lu"] == [[[4, 2], [0, 2]], [2, 2]]
+    assert found["tall"] == [
+        [[0, 0, 1], [0, 1, 0], [1, 0, 0]],
+        [[1, 0], [0.5, 1], [0.25, 0]],
+        [[4, 8], [0, -2]],
+    ]
+    assert found["inv"] == found["inv_float64"] == [[-0.25, 0.25], [0.5, 0]]
+    assert found["inv_batch"] == [[[-0.25, 0.25], [0.5, 0]], [[-0.125, 0.125], [0.25, 0]]]
+    assert found["inv_complex"] == ["-0.5j"]
+    assert found["inv_gradient"] == [[0, -0.125], [0, -0.125]]
+    assert found["solve"] == [[1], [1]]
+    assert "the input matrix is singular" in found["singular"]
+
+
+def test_attention_of_every_kind_works(seen: dict[str, Any]) -> None:
+    found = seen["attention"]
+    mean, rising = [[3, 4]] * 4, [[0, 1], [1, 2], [2, 3], [3, 4]]
+    assert found["plain"] == found["grouped"] == found["math"] == mean
+    assert found["causal"] == found["bfloat16"] == rising
+    assert found["bool_mask"] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert found["float_mask"] == [[0, 1]] * 4
+    assert found["gradient"] == pytest.approx([25 / 12, 13 / 12, 7 / 12, 1 / 4])
+    assert found["long"] == pytest.approx([0, 0.5, 255], rel=1e-5)
+    assert found["compiled"] == [rising, pytest.approx([25 / 12, 13 / 12, 7 / 12, 1 / 4])]
+    assert found["off"] < 1e-5
+    assert "cannot run kernels written for a TPU" in found["flash"]
+
+
+def test_pinned_memory_works_and_too_much_of_it_is_an_error(seen: dict[str, Any]) -> None:
+    found = seen["pinned_memory"]
+    assert found["pinned"] == [True, False, True]
+    assert found["moved"] == [0, 2, 4, 6]
+    assert found["batches"] == [[0, 1], [2, 3]]
+    assert found["back"] == [1, 1]
+    assert "Failed to allocate" in found["refused"]

@@ -178,6 +178,15 @@ impl<'a> Module<'a> {
         self.strings.get(index).map(Vec::as_slice)
     }
 
+    /// Number of a string, entered when it is new.
+    pub fn enter_string(&mut self, text: &str) -> usize {
+        let known = |string: &Vec<u8>| string == text.as_bytes();
+        self.strings.iter().position(known).unwrap_or_else(|| {
+            self.strings.push(text.as_bytes().to_vec());
+            self.strings.len() - 1
+        })
+    }
+
     /// Name of an operation of the program's dialect.
     pub fn name(&self, operation: &Operation) -> Option<&[u8]> {
         let name = self.operation_names.get(operation.name)?;
@@ -194,10 +203,10 @@ impl<'a> Module<'a> {
             return Ok(index);
         }
         let dialect = self.dialect()?;
-        self.strings.push(name.as_bytes().to_vec());
+        let string = self.enter_string(name);
         self.operation_names.push(OperationName {
             dialect,
-            string: self.strings.len() - 1,
+            string,
             registered: true,
         });
         Ok(self.operation_names.len() - 1)

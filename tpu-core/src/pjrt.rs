@@ -6,12 +6,14 @@
 
 mod api;
 mod arguments;
+mod host_memory;
 mod layouts;
 mod slots;
 mod value;
 
 pub use api::{Api, ApiVersion, ExtensionBase, Function, SLOT_COUNT, TABLE_OFFSET};
 pub use arguments::*;
+pub use host_memory::*;
 pub use layouts::*;
 pub use slots::SLOT_NAMES;
 pub use value::{Code, ExecuteOptions, NamedValue, Program, Value, element_bytes};

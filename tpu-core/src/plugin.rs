@@ -14,6 +14,7 @@ mod executable;
 mod execute;
 mod failure;
 mod handle;
+mod host_memory;
 mod layouts;
 mod memory;
 mod table;

@@ -1,5 +1,6 @@
 //! Programs made fit for the wrapped CPU plug-in, with the same results.
 
+mod lu;
 mod scan;
 mod vhlo;
 
@@ -9,14 +10,43 @@ use crate::bytecode::{Malformed, Module};
 
 /// Name of the composite for a scan: a program without these bytes holds none.
 const SCAN: &[u8] = b"chlo.scan";
+/// Name of the custom call for a decomposition.
+const LU: &[u8] = b"LuDecomposition";
+/// Name of the custom call for a kernel in Mosaic, the machine code of a TPU.
+const KERNEL: &[u8] = b"tpu_custom_call";
 
-/// The program with each scan replaced by operations that every plug-in compiles.
-pub fn without_scans(code: &[u8]) -> Result<Cow<'_, [u8]>, Malformed> {
-    if !code.windows(SCAN.len()).any(|window| window == SCAN) {
+/// Why a program cannot be made fit.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Unfit {
+    #[error(
+        "the emulated TPU cannot run kernels written for a TPU (Pallas, flash attention): \
+         use plain operations, or `sdpa_kernel(SDPBackend.MATH)` for attention"
+    )]
+    Kernel,
+    #[error(
+        "the emulated TPU cannot read a program with a scan (cumsum and what is built on it) or an LU decomposition \
+         of this version: move the tensor to the CPU for this step"
+    )]
+    Unread(#[from] Malformed),
+}
+
+/// The program with what CPU plug-ins lack replaced by operations that each of them compiles.
+pub fn fit(code: &[u8]) -> Result<Cow<'_, [u8]>, Unfit> {
+    let holds = |name: &[u8]| code.windows(name.len()).any(|window| window == name);
+    if holds(KERNEL) {
+        return Err(Unfit::Kernel);
+    }
+    let (scan, lu) = (holds(SCAN), holds(LU));
+    if !scan && !lu {
         return Ok(Cow::Borrowed(code));
     }
     let mut module = Module::read(code)?;
-    scan::replace(&mut module)?;
+    if scan {
+        scan::replace(&mut module, SCAN)?;
+    }
+    if lu {
+        lu::replace(&mut module, LU)?;
+    }
     Ok(Cow::Owned(module.write()))
 }
 
@@ -46,16 +76,19 @@ mod tests {
 
     #[test]
     fn a_program_without_a_scan_stays_as_it_is() {
-        assert_eq!(
-            without_scans(b"anything"),
-            Ok(Cow::Borrowed(&b"anything"[..]))
-        );
+        assert_eq!(fit(b"anything"), Ok(Cow::Borrowed(&b"anything"[..])));
+    }
+
+    #[test]
+    fn a_kernel_for_a_tpu_is_refused_with_what_to_do() {
+        let error = fit(b"..tpu_custom_call..").unwrap_err();
+        assert!(error.to_string().contains("SDPBackend.MATH"));
     }
 
     #[test]
     fn each_scan_becomes_a_call_of_a_loop_over_whole_tensors() {
         for (program, scans) in [(CUMSUM, 1), (CUMMAX, 1), (COMPILED, 2)] {
-            let bytes = without_scans(program).unwrap();
+            let bytes = fit(program).unwrap();
             let module = Module::read(&bytes).unwrap();
             let counted = |name| count(&module, &module.body, name);
             assert_eq!(counted("composite_v2"), 0);
@@ -71,7 +104,7 @@ mod tests {
             for value in [0, 1, 0x7f, 0xff] {
                 let mut broken = CUMMAX.to_vec();
                 broken[at] = value;
-                let _ = without_scans(&broken);
+                let _ = fit(&broken);
             }
         }
     }

@@ -97,12 +97,7 @@ fn fit<'a>(wrapped: &Wrapped, code: &'a [u8]) -> Result<Cow<'a, [u8]>, Failure> 
     if wrapped.real {
         return Ok(Cow::Borrowed(code));
     }
-    rewrite::without_scans(code).map_err(|_| {
-        Failure::unimplemented(
-            "the emulated TPU cannot read this version's programs with a scan (cumsum and what is built on it): \
-             move the tensor to the CPU for this step",
-        )
-    })
+    rewrite::fit(code).map_err(|reason| Failure::unimplemented(reason.to_string()))
 }
 
 /// `given` with `code` in the place of its own.

@@ -15,8 +15,8 @@ use super::handle::forward;
 use super::memory::Memory;
 use super::topology::Topology;
 use super::{
-    buffer, client, compile, description, device, event, executable, execute, layouts, memory,
-    topology,
+    buffer, client, compile, description, device, event, executable, execute, host_memory, layouts,
+    memory, topology,
 };
 use super::{transfer, wrapped};
 #[allow(
@@ -29,9 +29,10 @@ use crate::pjrt::*;
 const MAJOR: i32 = 0;
 const MINOR: i32 = 114;
 
-/// Extension first, so that its address can be put into the table.
+/// Extensions first, so that the address of each can be put into what comes after it.
 struct Tables {
-    layouts: LayoutsExtension,
+    host_memory: HostMemoryExtension,
+    layouts: OnceLock<LayoutsExtension>,
     api: OnceLock<Api>,
 }
 
@@ -40,13 +41,14 @@ static TABLES: OnceLock<Tables> = OnceLock::new();
 /// The table, made at the first call.
 pub fn table() -> *const Api {
     let tables = TABLES.get_or_init(|| Tables {
-        layouts: layouts_extension(),
+        host_memory: host_memory_extension(),
+        layouts: OnceLock::new(),
         api: OnceLock::new(),
     });
-    tables.api.get_or_init(|| {
-        let extension = (&raw const tables.layouts).cast_mut().cast();
-        build(extension)
-    })
+    let host_memory: *const HostMemoryExtension = &raw const tables.host_memory;
+    let first = host_memory.cast_mut().cast();
+    let layouts: *const LayoutsExtension = tables.layouts.get_or_init(|| layouts_extension(first));
+    tables.api.get_or_init(|| build(layouts.cast_mut().cast()))
 }
 
 /// Say something to whoever debugs, when `TPU_KERNEL_DEBUG` is set.
@@ -66,12 +68,12 @@ fn guarded<A: Arguments>(raw: Raw, function: fn(&mut A) -> Answer) -> Raw {
     finish(answer, SLOT_NAMES[A::SLOT])
 }
 
-fn guarded_layouts<A>(raw: Raw, function: fn(&mut A) -> Answer) -> Raw {
+fn guarded_extension<A>(raw: Raw, function: fn(&mut A) -> Answer) -> Raw {
     let answer = catch_unwind(AssertUnwindSafe(|| {
         let arguments = layouts::checked::<A>(raw, size_of::<A>())?;
         function(arguments)
     }));
-    finish(answer, "layouts extension")
+    finish(answer, "an extension")
 }
 
 fn finish(answer: std::thread::Result<Answer>, name: &str) -> Raw {
@@ -247,12 +249,26 @@ fn fill_buffers(slots: &mut Slots) {
         BufferOpaqueDeviceMemoryDataPointer);
 }
 
-fn layouts_extension() -> LayoutsExtension {
+fn host_memory_extension() -> HostMemoryExtension {
+    unsafe extern "C" fn allocate(raw: Raw) -> Raw {
+        guarded_extension::<HostMemoryAllocate>(raw, host_memory::allocate)
+    }
+    HostMemoryExtension {
+        base: ExtensionBase {
+            struct_size: size_of::<HostMemoryExtension>(),
+            kind: HOST_MEMORY_EXTENSION,
+            next: std::ptr::null_mut(),
+        },
+        allocate: Some(allocate),
+    }
+}
+
+fn layouts_extension(next: *mut ExtensionBase) -> LayoutsExtension {
     let mut functions: [Option<Function>; LAYOUT_FUNCTIONS] = [None; LAYOUT_FUNCTIONS];
     macro_rules! layouts {
         ($($arguments:ident => $function:expr),* $(,)?) => { $( {
             unsafe extern "C" fn entry(raw: Raw) -> Raw {
-                guarded_layouts::<$arguments>(raw, $function)
+                guarded_extension::<$arguments>(raw, $function)
             }
             functions[$arguments::INDEX] = Some(entry as Function);
         } )* };
@@ -275,7 +291,7 @@ fn layouts_extension() -> LayoutsExtension {
         base: ExtensionBase {
             struct_size: size_of::<LayoutsExtension>(),
             kind: LAYOUTS_EXTENSION,
-            next: std::ptr::null_mut(),
+            next,
         },
         functions,
     }

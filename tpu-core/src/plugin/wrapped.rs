@@ -9,8 +9,8 @@ use super::failure::{Answer, Failure};
 use crate::choice::{self, Choice};
 use crate::pjrt::{
     Api, Arguments, Code, ErrorDestroy, ErrorGetCode, ErrorMessage, ExtensionBase, Function,
-    LAYOUTS_EXTENSION, LayoutsExtension, PluginInitialize, Raw, SLOT_COUNT, SLOT_NAMES,
-    TABLE_OFFSET,
+    HOST_MEMORY_EXTENSION, HostMemoryExtension, LAYOUTS_EXTENSION, LayoutsExtension,
+    PluginInitialize, Raw, SLOT_COUNT, SLOT_NAMES, TABLE_OFFSET,
 };
 use crate::program;
 use crate::session::Generation;
@@ -22,6 +22,7 @@ pub struct Wrapped {
     library: usize,
     layouts: Option<&'static LayoutsExtension>,
     layout_functions: usize,
+    host_memory: Option<&'static HostMemoryExtension>,
     /// It is libtpu: nothing is emulated.
     pub real: bool,
     /// The chip it plays where it is not.
@@ -83,12 +84,13 @@ fn open(choice: Choice) -> Result<Wrapped, String> {
             api.version.major, api.version.minor
         ));
     }
-    let layouts = find_layouts(api);
+    let (layouts, host_memory) = extensions(api);
     Ok(Wrapped {
         api,
         slots: ((api.struct_size - TABLE_OFFSET) / size_of::<Function>()).min(SLOT_COUNT),
         library: library as usize,
         layouts,
+        host_memory,
         layout_functions: layouts.map_or(0, |layouts| {
             layouts
                 .base
@@ -117,18 +119,27 @@ fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
     (!address.is_null()).then_some(address)
 }
 
-/// The layouts extension of a plug-in. The others are left out of the chain we offer, because their
-/// functions take handles that are not translated.
-fn find_layouts(api: &Api) -> Option<&'static LayoutsExtension> {
-    let mut found = None;
+/// The extensions of a plug-in that are translated. The others are left out of the chain we offer,
+/// because their functions take handles that are not.
+fn extensions(
+    api: &Api,
+) -> (
+    Option<&'static LayoutsExtension>,
+    Option<&'static HostMemoryExtension>,
+) {
+    let mut found = (None, None);
     let mut next = api.extension_start.cast::<ExtensionBase>();
     // SAFETY: the chain is made of live extension heads and ends with null.
     while let Some(head) = unsafe { next.as_ref() } {
-        if head.kind == LAYOUTS_EXTENSION {
+        let whole = head.struct_size >= size_of::<HostMemoryExtension>();
+        match head.kind {
             // SAFETY: this type number stands for this struct; functions are read up to its size.
-            found = unsafe { next.cast::<LayoutsExtension>().as_ref() };
-        } else {
-            super::table::log(format_args!("extension {} is not offered", head.kind));
+            LAYOUTS_EXTENSION => found.0 = unsafe { next.cast::<LayoutsExtension>().as_ref() },
+            HOST_MEMORY_EXTENSION if whole => {
+                // SAFETY: this type number stands for this struct, and all of it is there.
+                found.1 = unsafe { next.cast::<HostMemoryExtension>().as_ref() }
+            }
+            other => super::table::log(format_args!("extension {other} is not offered")),
         }
         next = head.next;
     }
@@ -178,6 +189,16 @@ impl Wrapped {
             .filter(|_| index < self.layout_functions)
             .and_then(|layouts| layouts.functions[index])
             .ok_or_else(|| Failure::unimplemented("the wrapped plug-in does not tell layouts"))?;
+        self.call_function(function, arguments)
+    }
+
+    /// The function of the host memory extension, where the plug-in has it.
+    pub fn host_memory(&self) -> Option<Function> {
+        self.host_memory?.allocate
+    }
+
+    /// Call a function of an extension with its own arguments.
+    pub fn call_function<A>(&self, function: Function, arguments: &mut A) -> Answer {
         // SAFETY: the arguments are those of the function, their handles the plug-in's own.
         self.answer(unsafe { function((&raw mut *arguments).cast()) })
     }

@@ -7,8 +7,9 @@
 //! combines the whole tensor with itself moved by 1, 2, 4, … positions: as many steps as the length
 //! has binary digits.
 
-use super::SCAN;
-use super::vhlo::{self, Builder, Direction, Tensor, attribute};
+use std::slice;
+
+use super::vhlo::{self, Builder, Direction, Order, Tensor, attribute};
 use crate::bytecode::{Argument, Block, Malformed, Module, Operation, Region};
 
 const COMPOSITE: &[u8] = b"composite_v2";
@@ -62,10 +63,11 @@ struct Scan {
     combination: Block,
 }
 
-pub fn replace(module: &mut Module<'_>) -> Result<(), Malformed> {
+/// Replace the composites called `composite`.
+pub fn replace(module: &mut Module<'_>, composite: &[u8]) -> Result<(), Malformed> {
     let mut body = std::mem::take(&mut module.body);
     let mut scans = Vec::new();
-    replace_in(module, &mut body, &mut scans)?;
+    replace_in(module, &mut body, composite, &mut scans)?;
     for scan in &scans {
         let function = function(module, &mut body, scan.decomposition).ok_or(Malformed)?;
         let arguments = &function.regions[0].blocks[0].arguments;
@@ -82,6 +84,7 @@ pub fn replace(module: &mut Module<'_>) -> Result<(), Malformed> {
 fn replace_in(
     module: &mut Module<'_>,
     block: &mut Block,
+    composite: &[u8],
     scans: &mut Vec<Scan>,
 ) -> Result<(), Malformed> {
     for operation in &mut block.operations {
@@ -90,7 +93,7 @@ fn replace_in(
             .iter_mut()
             .flat_map(|region| &mut region.blocks)
         {
-            replace_in(module, inner, scans)?;
+            replace_in(module, inner, composite, scans)?;
         }
         if module.name(operation) != Some(COMPOSITE) {
             continue;
@@ -99,7 +102,7 @@ fn replace_in(
         else {
             return Err(Malformed);
         };
-        if vhlo::text(module, name)? != SCAN {
+        if vhlo::text(module, name)? != composite {
             continue;
         }
         let region = operation.regions.pop().ok_or(Malformed)?;
@@ -149,13 +152,7 @@ fn function<'b>(
     body: &'b mut Block,
     name: usize,
 ) -> Option<&'b mut Operation> {
-    let functions = body
-        .operations
-        .first_mut()?
-        .regions
-        .first_mut()?
-        .blocks
-        .first_mut()?;
+    let functions = vhlo::functions(body)?;
     functions.operations.iter_mut().find(|operation| {
         module.name(operation) == Some(b"func_v1")
             && operation.regions.len() == 1
@@ -196,23 +193,18 @@ fn logarithmic(
     if !scan.associative || length < 1 || !wholes.iter().zip(&parts).all(fits) {
         return Err(Malformed);
     }
-    Steps {
+    let steps = Steps {
         scan,
         combination: &combination,
-        location,
         wholes: &wholes,
-        shape,
+        parts: &parts,
         length,
-        flags: Tensor {
-            shape: Vec::new(),
-            element: vhlo::boolean(module)?,
-        },
-        number: Tensor {
-            shape: Vec::new(),
-            element: vhlo::i64(module)?,
-        },
-    }
-    .region(module, arguments, &parts)
+        flag: Tensor::single(vhlo::boolean(module)?),
+        number: Tensor::single(vhlo::i64(module)?),
+    };
+    vhlo::body(module, location, arguments, |builder, values| {
+        steps.build(builder, &values[..count], &values[count..])
+    })
 }
 
 /// The operations of a combination, element by element, and what they hand on.
@@ -280,28 +272,26 @@ impl<'s> Combination<'s> {
 struct Steps<'s> {
     scan: &'s Scan,
     combination: &'s Combination<'s>,
-    location: usize,
+    /// Types of the elements' tensors.
     wholes: &'s [Tensor],
-    shape: Vec<i64>,
+    /// Types of the initial values: the same without the scan's dimension.
+    parts: &'s [Tensor],
     /// Elements along the scan's dimension.
     length: i64,
-    /// A single truth value, a single number.
-    flags: Tensor,
+    flag: Tensor,
     number: Tensor,
 }
 
 impl Steps<'_> {
-    /// The whole body: the first element takes in the initial values, then the loop of steps.
-    fn region(
+    /// The first element takes in the initial values, then the loop of steps.
+    fn build(
         &self,
-        module: &mut Module<'_>,
-        arguments: &[Argument],
-        parts: &[Tensor],
-    ) -> Result<Region, Malformed> {
-        let count = self.wholes.len();
-        let (elements, initial): (Vec<_>, Vec<_>) =
-            ((0..count).collect(), (count..2 * count).collect());
-        let others: Vec<i64> = (0..self.shape.len() as i64)
+        builder: &mut Builder<'_, '_>,
+        elements: &[usize],
+        initial: &[usize],
+    ) -> Result<Vec<usize>, Malformed> {
+        let rank = self.wholes[0].shape.len();
+        let others: Vec<i64> = (0..rank as i64)
             .filter(|axis| *axis != self.scan.dimension as i64)
             .collect();
         let first = if self.scan.reverse {
@@ -311,131 +301,85 @@ impl Steps<'_> {
         };
         let last = self.length - 1 - first;
 
-        let mut builder = Builder::new(module, self.location, 2 * count);
         let mut before = Vec::new();
         for (whole, value) in self.wholes.iter().zip(initial) {
-            before.push(builder.broadcast(value, &others, whole)?);
+            before.push(builder.broadcast(*value, &others, whole)?);
         }
-        let place = self.places(&mut builder)?;
-        let start = builder.constant(first, &self.place())?;
-        let mask = builder.compare(Direction::Equal, place, start, &self.mask())?;
-        let combined = self
-            .combination
-            .apply(&mut builder, &self.shape, &elements, &before)?;
-        let seeded = self.choose(&mut builder, mask, &combined, &elements)?;
+        let place = builder.places(self.scan.dimension, &self.place())?;
+        let start = builder.number(first, &self.place())?;
+        let mask = self.compare(builder, Direction::Equal, place, start)?;
+        let combined = self.combine(builder, elements, &before)?;
+        let seeded = self.choose(builder, mask, &combined, elements)?;
 
-        let one = builder.constant(1, &self.number)?;
-        let mut carried = vec![one];
-        carried.extend(seeded);
-        let number = self.number.enter(builder.module)?;
-        let mut kinds = vec![number];
-        for whole in self.wholes {
-            kinds.push(whole.enter(builder.module)?);
-        }
-        let inner: Vec<Argument> = kinds
-            .iter()
-            .map(|kind| Argument {
-                kind: *kind,
-                location: None,
-            })
-            .collect();
-        let step_loop = Operation {
-            name: builder.module.operation("while_v1")?,
-            location: self.location,
-            results: kinds,
-            operands: carried,
-            ..Operation::default()
-        };
-        let at = builder.operations.len();
-        let scanned = builder.push(step_loop)[1..].to_vec();
+        let one = builder.number(1, &self.number)?;
+        let looped = builder.repeat(
+            &[vec![one], seeded].concat(),
+            &[slice::from_ref(&self.number), self.wholes].concat(),
+            |builder, values| {
+                let length = builder.number(self.length, &self.number)?;
+                let operands = [values[0], length];
+                builder.compare(Direction::Less, Order::Signed, operands, &self.flag)
+            },
+            |builder, values| self.step(builder, values[0], &values[1..]),
+        )?;
 
-        let zero = builder.constant(0, &self.number)?;
-        let last = builder.constant(last, &self.number)?;
-        let mut start = vec![zero; self.shape.len()];
-        start[self.scan.dimension] = last;
-        let mut outcome = scanned.clone();
-        for (value, part) in scanned.iter().zip(parts) {
+        let zero = builder.number(0, &self.number)?;
+        let mut start = vec![zero; rank];
+        start[self.scan.dimension] = builder.number(last, &self.number)?;
+        let mut outcome = looped[1..].to_vec();
+        for (value, part) in looped[1..].iter().zip(self.parts) {
             let mut edge = part.clone();
             edge.shape.insert(self.scan.dimension, 1);
-            let edge = builder.dynamic_slice(*value, &start, &edge)?;
-            outcome.push(builder.reshape(edge, part)?);
+            let edge = builder.part(*value, &start, &edge)?;
+            outcome.push(builder.apply("reshape_v1", &[edge], part)?);
         }
-        builder.end(&outcome)?;
-
-        let (mut operations, values) = (builder.operations, builder.values);
-        operations[at].regions = vec![
-            self.condition(module, values, &inner)?,
-            self.step(module, values, &inner)?,
-        ];
-        Ok(Region {
-            values,
-            blocks: vec![Block {
-                arguments: arguments.to_vec(),
-                operations,
-                uses: None,
-            }],
-        })
-    }
-
-    /// Go on while the distance is within the length.
-    fn condition(
-        &self,
-        module: &mut Module<'_>,
-        outer: usize,
-        arguments: &[Argument],
-    ) -> Result<Region, Malformed> {
-        let mut builder = Builder::new(module, self.location, outer + arguments.len());
-        let length = builder.constant(self.length, &self.number)?;
-        let within = builder.compare(Direction::Less, outer, length, &self.flags)?;
-        builder.end(&[within])?;
-        Ok(finish(builder, outer, arguments))
+        Ok(outcome)
     }
 
     /// Combine each element with the one at the distance before it, then double the distance.
     fn step(
         &self,
-        module: &mut Module<'_>,
-        outer: usize,
-        arguments: &[Argument],
-    ) -> Result<Region, Malformed> {
-        let distance = outer;
-        let values: Vec<usize> = (1..arguments.len()).map(|index| outer + index).collect();
-        let mut builder = Builder::new(module, self.location, outer + arguments.len());
-        let zero = builder.constant(0, &self.number)?;
-        let length = builder.constant(self.length, &self.number)?;
-        let rest = builder.binary("subtract_v1", length, distance, &self.number)?;
-        let place = self.places(&mut builder)?;
-        let (turn, mask) = if self.scan.reverse {
-            let limit = builder.broadcast(rest, &[], &self.place())?;
-            (
-                distance,
-                builder.compare(Direction::Less, place, limit, &self.mask())?,
-            )
+        builder: &mut Builder<'_, '_>,
+        distance: usize,
+        values: &[usize],
+    ) -> Result<Vec<usize>, Malformed> {
+        let zero = builder.number(0, &self.number)?;
+        let length = builder.number(self.length, &self.number)?;
+        let rest = builder.apply("subtract_v1", &[length, distance], &self.number)?;
+        let place = builder.places(self.scan.dimension, &self.place())?;
+        let (direction, limit, turn) = if self.scan.reverse {
+            (Direction::Less, rest, distance)
         } else {
-            let limit = builder.broadcast(distance, &[], &self.place())?;
-            (
-                rest,
-                builder.compare(Direction::AtLeast, place, limit, &self.mask())?,
-            )
+            (Direction::AtLeast, distance, rest)
         };
-        let mut start = vec![zero; self.shape.len()];
+        let limit = builder.broadcast(limit, &[], &self.place())?;
+        let mask = self.compare(builder, direction, place, limit)?;
+        let mut start = vec![zero; self.wholes[0].shape.len()];
         start[self.scan.dimension] = turn;
         let mut moved = Vec::new();
         for (value, whole) in values.iter().zip(self.wholes) {
+            // Turned around: what comes in at the wrong end is masked.
             let mut twice = whole.clone();
             twice.shape[self.scan.dimension] = 2 * self.length;
             let twice = builder.concatenate(*value, *value, self.scan.dimension, &twice)?;
-            moved.push(builder.dynamic_slice(twice, &start, whole)?);
+            moved.push(builder.part(twice, &start, whole)?);
         }
-        let combined = self
-            .combination
-            .apply(&mut builder, &self.shape, &values, &moved)?;
-        let chosen = self.choose(&mut builder, mask, &combined, &values)?;
+        let combined = self.combine(builder, values, &moved)?;
+        let chosen = self.choose(builder, mask, &combined, values)?;
         // Not added to itself: XLA takes what is added for a constant, and ends the process.
-        let two = builder.constant(2, &self.number)?;
-        let doubled = builder.binary("multiply_v1", distance, two, &self.number)?;
-        builder.end(&[vec![doubled], chosen].concat())?;
-        Ok(finish(builder, outer, arguments))
+        let two = builder.number(2, &self.number)?;
+        let doubled = builder.apply("multiply_v1", &[distance, two], &self.number)?;
+        Ok([vec![doubled], chosen].concat())
+    }
+
+    fn combine(
+        &self,
+        builder: &mut Builder<'_, '_>,
+        later: &[usize],
+        earlier: &[usize],
+    ) -> Result<Vec<usize>, Malformed> {
+        let shape = &self.wholes[0].shape;
+        self.combination.apply(builder, shape, later, earlier)
     }
 
     fn choose(
@@ -451,33 +395,19 @@ impl Steps<'_> {
             .collect()
     }
 
-    /// The place of each element along the scan's dimension.
-    fn places(&self, builder: &mut Builder<'_, '_>) -> Result<usize, Malformed> {
-        builder.iota(self.scan.dimension, &self.place())
+    fn compare(
+        &self,
+        builder: &mut Builder<'_, '_>,
+        direction: Direction,
+        left: usize,
+        right: usize,
+    ) -> Result<usize, Malformed> {
+        let mask = self.wholes[0].of(self.flag.element);
+        builder.compare(direction, Order::Signed, [left, right], &mask)
     }
 
+    /// Numbers in the shape of the elements.
     fn place(&self) -> Tensor {
-        Tensor {
-            shape: self.shape.clone(),
-            element: self.number.element,
-        }
-    }
-
-    fn mask(&self) -> Tensor {
-        Tensor {
-            shape: self.shape.clone(),
-            element: self.flags.element,
-        }
-    }
-}
-
-fn finish(builder: Builder<'_, '_>, outer: usize, arguments: &[Argument]) -> Region {
-    Region {
-        values: builder.values - outer,
-        blocks: vec![Block {
-            arguments: arguments.to_vec(),
-            operations: builder.operations,
-            uses: None,
-        }],
+        self.wholes[0].of(self.number.element)
     }
 }
