@@ -504,7 +504,11 @@ impl Kernel {
         if self.is_stopping() {
             return;
         }
+        let told = self.end_subshells(signal, lines);
         let Some(parent) = self.running() else {
+            if told {
+                return;
+            }
             let content = json!({"name": "stderr", "text": text}).to_string().into();
             let last = self.output_parent();
             self.publish("stream", last.as_deref(), EMPTY_OBJECT, content, Vec::new());

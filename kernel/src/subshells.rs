@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::value::RawValue;
 
-use crate::request::ShellQueue;
+use crate::request::{Request, ShellQueue};
 use crate::wire::LossyString;
 
 /// Questions asked over one comm whose answers are awaited in a certain subshell.
@@ -136,6 +136,14 @@ impl Subshells {
         for subshell in &*lock(&self.open) {
             subshell.queue.wake();
         }
+    }
+
+    /// Take out all that waits in any of them.
+    pub fn take_all(&self) -> Vec<Request> {
+        let open = lock(&self.open);
+        open.iter()
+            .flat_map(|subshell| std::iter::from_fn(|| subshell.queue.pop()))
+            .collect()
     }
 
     // -- comms ------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -338,6 +339,18 @@ def test_one_made_while_python_starts_works_and_a_stuck_one_does_not_hold_up_the
     kernel.request("shutdown_request", {"restart": False}, channel="control")
     assert process.wait(10) == 0
     assert time.monotonic() - start < 5
+
+
+def test_a_crash_in_a_subshell_is_told_in_its_cell(new_kernel: Callable[..., Notebook]) -> None:
+    kernel = new_kernel()
+    name = control(kernel, "create")["subshell_id"]
+    cell = kernel.send("import ctypes; ctypes.string_at(0)", subshell=name)
+    behind = kernel.request("is_complete_request", {"code": "1"}, subshell=name)
+    result = kernel.wait(cell)
+    assert (result.status, result.content["ename"]) == ("error", "SIGSEGV")
+    assert [c["traceback"] for c in result.contents("error")] == [result.content["traceback"]]
+    assert kernel.wait(behind).content == {"status": "aborted"}
+    assert kernel.manager.provisioner.process.wait(10) == -signal.SIGSEGV
 
 
 def collect(kernel: Notebook, clients: list[Notebook], expected: int) -> tuple[list[Message], list[Message]]:

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::{Kernel, lock, reply_to, status};
-use crate::parent::Parent;
+use crate::outbox::Reply;
+use crate::parent::{Channel, Parent};
 use crate::process;
 use crate::request::{Request, Service};
 use crate::subshells::Subshell;
@@ -65,5 +66,29 @@ impl Kernel {
         content["status"] = "error".into();
         let reply = reply_to(request, EMPTY_OBJECT, content.to_string().into());
         self.end_request(parent, Some(reply));
+    }
+
+    /// The process is about to end: answer what subshells run and what waits there. False when
+    /// none runs anything.
+    pub(super) fn end_subshells(&self, signal: &str, lines: &[String]) -> bool {
+        let running = lock(&self.running).beside.clone();
+        for parent in &running {
+            let mut content = json!({"ename": signal, "evalue": lines.first(), "traceback": lines});
+            let shown = content.to_string().into();
+            self.publish("error", Some(parent), EMPTY_OBJECT, shown, Vec::new());
+            content["status"] = "error".into();
+            let reply = parent.msg_type.strip_suffix("_request").map(|kind| Reply {
+                channel: Channel::Shell,
+                parent: Arc::clone(parent),
+                msg_type: format!("{kind}_reply"),
+                metadata: EMPTY_OBJECT,
+                content: content.to_string().into(),
+            });
+            self.end_request(parent, reply);
+        }
+        for waiting in self.subshells.take_all() {
+            self.answer_aborted(&waiting);
+        }
+        !running.is_empty()
     }
 }
