@@ -133,8 +133,9 @@ def interruptible_pdb(_: object) -> None:
 
     debugger = sys.modules["IPython.core.debugger"]
     if hasattr(debugger, "InterruptiblePdb") and hasattr(debugger, "set_trace"):
-        debugger.Pdb = debugger.InterruptiblePdb  # type: ignore[attr-defined]
-        pdb.Pdb = debugger.InterruptiblePdb  # type: ignore[attr-defined, misc]
+        from .asking import interruptible
+
+        debugger.Pdb = pdb.Pdb = interruptible(debugger)  # type: ignore[attr-defined, misc]
         pdb.set_trace = debugger.set_trace  # type: ignore[attr-defined]
 
 

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from . import _kernel, interrupts, jsontext, variables
@@ -32,7 +32,6 @@ PASSED_OVER = (
 RUNNING, NO_STEP = 1, -1
 #: An interrupt is tried again so often, at this distance, before it is insisted on.
 MOST_LOOKS, LOOK_SECONDS = 100, 0.01
-DEBUGGERS = ("_pydevd_", "pydevd", "_pydev_", "debugpy")
 
 
 # -- the start --------------------------------------------------------------------------------
@@ -168,21 +167,6 @@ def breakpoint_hook(*args: Any, **kwargs: Any) -> Any:
     return None
 
 
-def without_debugger(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback up to where the debugger's frames begin."""
-    entry = traceback
-    while entry is not None:
-        after = entry.tb_next
-        # The tracer's call adds its caller's frame a second time.
-        while after is not None and after.tb_frame is entry.tb_frame:
-            after = after.tb_next
-        if after is not None and after.tb_frame.f_globals.get("__name__", "").startswith(DEBUGGERS):
-            entry.tb_next = None
-            break
-        entry = entry.tb_next
-    return traceback
-
-
 # -- what front ends ask while no cell stands -----------------------------------------------------
 
 
@@ -230,7 +214,12 @@ _explorer = variables.Explorer()
 
 def inspect_variables(shell: NotebookShell, arguments: Content) -> Content:
     """The notebook's variables."""
-    names = {name: value for name, value in shell.user_ns.items() if not _kernel.hidden_variable(name)}
+    unchanged = shell.user_ns_hidden
+    names = {
+        name: value
+        for name, value in list(shell.user_ns.items())
+        if not _kernel.hidden_variable(name) and not (name in unchanged and unchanged[name] is value)
+    }
     return {"variables": _explorer.begin(names)}
 
 

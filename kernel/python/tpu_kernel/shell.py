@@ -18,6 +18,7 @@ from traitlets import Any as AnyTrait
 from traitlets import CBool, Instance, Type, default, observe
 
 from . import _kernel, jsontext
+from .asking import without_debugger
 from .compiler import NotebookCompiler
 from .displayhook import NotebookDisplayHook
 from .history import BatchedHistoryManager
@@ -287,8 +288,8 @@ class NotebookShell(InteractiveShell):
     def _get_exc_info(self, exc_tuple: Any = None) -> tuple[Any, Any, Any]:
         """The error to show: a device that is full says so in full, a debugger's frames are left out."""
         etype, value, trace = super()._get_exc_info(exc_tuple)
-        if etype is KeyboardInterrupt and (debugger := sys.modules.get("tpu_kernel.debugger")) is not None:
-            trace = debugger.without_debugger(trace)
+        if etype is KeyboardInterrupt:
+            trace = without_debugger(trace)
         if "torch" in sys.modules and isinstance(value, RuntimeError):
             from .shortage import explained
 
