@@ -35,6 +35,9 @@ def own_threads() -> None:
         bootstrap(self)
 
     threading.Thread.start = start_with_parent  # type: ignore[method-assign]
+    # A debugger must not look at a thread before Python knows it: it passes over frames of this name.
+    code = bootstrap_with_parent.__code__
+    bootstrap_with_parent.__code__ = code.replace(co_name="_bootstrap", co_filename=threading.__file__)
     threading.Thread._bootstrap = bootstrap_with_parent  # type: ignore[attr-defined]
 
 
