@@ -45,7 +45,7 @@ class Service:
 
         if self._step is None:
             return
-        self._timer = loop.event_loop().call_later(SECONDS, self._turn)
+        self._timer = loop.own_loop().event_loop().call_later(SECONDS, self._turn)
 
     def _turn(self) -> None:
         try:

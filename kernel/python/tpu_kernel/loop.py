@@ -109,13 +109,14 @@ class ShellLoop:
 
     def _readable(self) -> None:
         """One request; the loop comes back for the next, so that tasks have their turn."""
-        if self._busy:  # a cell runs the loop inside itself
-            self._stop_listening()
-        elif self._take():
-            if not self._busy:
-                self._listen()
-        elif self.queue.ended():
+        # not while a cell runs: it may turn the loop inside itself, and this cannot run in itself
+        self._stop_listening()
+        if self._busy:
+            return
+        if not self._take() and self.queue.ended():
             self.event_loop().stop()
+        elif not self._busy:
+            self._listen()
 
     def _take(self) -> bool:
         """Run the next request, or begin a cell that awaits; False when nothing waits."""

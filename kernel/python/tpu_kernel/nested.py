@@ -7,7 +7,6 @@ within a cell, and the loop, which runs the cell, must go on inside it.
 from __future__ import annotations
 
 import contextvars
-import threading
 from collections.abc import Coroutine
 from typing import Any
 
@@ -37,15 +36,15 @@ class Runner:
 
     @staticmethod
     def _loop() -> Any:
-        """The loop of this thread: a subshell's own, or the main one."""
+        """The loop of this thread: its shell's own where it is one."""
         import asyncio
 
         from IPython.core.async_helpers import get_asyncio_loop
 
         from . import loop
 
-        main = loop.event_loop() if threading.current_thread() is threading.main_thread() else None
-        return asyncio._get_running_loop() or main or get_asyncio_loop()
+        own = loop.OF_THREAD.loop
+        return asyncio._get_running_loop() or (own.event_loop() if own else get_asyncio_loop())
 
     def __str__(self) -> str:
         return "asyncio"

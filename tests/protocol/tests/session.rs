@@ -247,7 +247,7 @@ async fn complete_and_inspect_are_answered_while_a_cell_runs_and_the_cell_stays_
     let content = &complete.reply.content;
     assert_eq!(
         (&content["matches"], &content["cursor_start"]),
-        (&json!([".upper"]), &json!(5))
+        (&json!(["upper"]), &json!(6))
     );
     assert_eq!(complete.sequence(), ["busy", "idle"]);
     let inspect = front
