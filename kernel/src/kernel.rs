@@ -33,6 +33,9 @@ use crate::wire::EMPTY_OBJECT;
 
 /// How long an interrupted cell's output may take to reach the front end.
 const INTERRUPTED_OUTPUT: Duration = Duration::from_secs(1);
+/// After `exit` a front end must have read the answer before it sees that the kernel is gone: some
+/// look for answers twenty times a second.
+const LAST_WORD: Duration = Duration::from_millis(150);
 
 #[derive(Debug, Default)]
 struct Running {
@@ -211,6 +214,7 @@ impl Kernel {
             self.answer_aborted(waiting);
         }
         if self.exit_wanted.load(Ordering::Acquire) {
+            std::thread::sleep(LAST_WORD);
             self.begin_stop();
         }
     }
@@ -543,7 +547,7 @@ impl Kernel {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Shut down once the running request is answered.
+    /// Shut down once the running request is answered, and the answer is read.
     pub fn request_exit(&self) {
         self.exit_wanted.store(true, Ordering::Release);
     }

@@ -174,7 +174,12 @@ def test_an_exit_function_that_does_not_end_is_cut_off(
 def test_a_signal_ends_the_kernel_as_a_request_does(
     new_kernel: Callable[..., Notebook], tmp_path: Path, number: int, busy: str
 ) -> None:
-    kernel = new_kernel()
+    # Under nohup SIGHUP is ignored, and what starts there inherits that.
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        kernel = new_kernel()
+    finally:
+        signal.signal(number, before)
     remember_exit(kernel, tmp_path / "exit")
     pid = int(kernel.run("import subprocess; subprocess.Popen(['setsid', 'sleep', '600']).pid").text or 0)
     kernel.send(busy)
