@@ -157,13 +157,16 @@ class Notebook:
 
     @staticmethod
     def _take(channel: Any, patience: float) -> list[Message]:
+        """What has come. Some of it, where messages come faster than they are read."""
         taken = []
+        enough = time.monotonic() + patience + 0.2
         try:
-            while True:
+            while time.monotonic() < enough:
                 taken.append(channel.get_msg(timeout=patience))
                 patience = 0
         except queue.Empty:
-            return taken
+            pass
+        return taken
 
     def run(
         self, code: str, *, patience: float = PATIENCE, answers: list[str] | None = None, **options: Any
