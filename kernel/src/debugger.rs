@@ -6,6 +6,7 @@
 //! - `dap`: requests, responses, and how they are framed
 //! - `hidden`: names that are no variables of the user's
 //! - `link`: the connection to the debugger in the interpreter
+//! - `purpose`: what a request to the debugger is for
 //! - `relay`: what happens to each request, response and event
 //!
 //! What needs Python's objects (`tpu_kernel.debugger`) goes to the service thread as it is.
@@ -14,6 +15,7 @@ mod cells;
 mod dap;
 mod hidden;
 mod link;
+mod purpose;
 mod relay;
 
 use std::sync::atomic::{AtomicBool, Ordering};

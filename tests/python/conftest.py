@@ -71,9 +71,10 @@ def running_kernel(
     env: dict[str, str] | None = None,
     cwd: Path | None = None,
     arguments: list[str] | None = None,
+    **settings: str,
 ) -> Iterator[Notebook]:
-    """A kernel and a client of it, both ended afterwards."""
-    manager = KernelManager(kernel_name=name)
+    """A kernel and a client of it, both ended afterwards. `settings` are those of its manager."""
+    manager = KernelManager(kernel_name=name, **settings)
     options = {"env": {**os.environ, **(env or {})}}
     if cwd is not None:
         options["cwd"] = str(cwd)

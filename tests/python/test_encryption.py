@@ -7,13 +7,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
 import zmq
+from conftest import running_kernel
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 from jupyter_client.session import Session
@@ -25,19 +26,9 @@ SOON = 1500
 """Milliseconds in which a refused client must have got nothing."""
 
 
-@contextmanager
-def running(kernelspec: str, encryption: str, transport: str = "tcp") -> Iterator[Notebook]:
+def running(kernelspec: str, encryption: str, transport: str = "tcp") -> AbstractContextManager[Notebook]:
     """A kernel started by a manager with that setting, and its client."""
-    manager = KernelManager(kernel_name=kernelspec, transport=transport, transport_encryption=encryption)
-    manager.start_kernel()
-    client = manager.client()
-    try:
-        client.start_channels()
-        client.wait_for_ready(timeout=PATIENCE)
-        yield Notebook(manager, client)
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
+    return running_kernel(kernelspec, transport=transport, transport_encryption=encryption)
 
 
 @pytest.fixture(scope="module", params=["tcp", "ipc"])

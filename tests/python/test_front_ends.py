@@ -189,11 +189,11 @@ def test_the_start_of_a_vs_code_session(kernel: Notebook) -> None:
     setup = kernel.run(
         "import os as _os, sys as _sys\n%matplotlib inline\n"
         f"_os.chdir({folder!r})\nif {folder!r} not in _sys.path: _sys.path.insert(0, {folder!r})\ndel _os, _sys\n"
-        "__vsc_ipynb_file__ = '/work/a.ipynb'",
+        "__vsc_ipynb_file__ = '/home/ada/a.ipynb'",
         **silent,
     )
     assert (setup.status, setup.types) == ("ok", [])
-    assert kernel.run("__vsc_ipynb_file__").text == "'/work/a.ipynb'"
+    assert kernel.run("__vsc_ipynb_file__").text == "'/home/ada/a.ipynb'"
     first = kernel.send("print('a')", cell_id="vscode-notebook-cell:/a.ipynb#W0sZmlsZQ==")
     second = kernel.send("print('b')", cell_id="vscode-notebook-cell:/a.ipynb#X1sZmlsZQ==")
     assert [kernel.wait(m).stdout for m in (first, second)] == ["a\n", "b\n"]

@@ -11,7 +11,8 @@ from typing import Any
 from IPython.core.oinspect import _render_signature, find_file, getdoc, info_fields
 
 from . import live
-from .signatures import ROUTINES, callable_behind
+from .live import ROUTINES
+from .signatures import callable_behind
 
 LOOKING: ContextVar[bool] = ContextVar("tpu_kernel.looking", default=False)
 """True while nothing of the user's may be run."""

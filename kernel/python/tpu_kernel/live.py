@@ -117,23 +117,19 @@ def kind_of(value: Any) -> str:
     return "instance"
 
 
+ROUTINES = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+)
 KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((type,), "class"),
     ((types.ModuleType,), "module"),
-    (
-        (
-            types.FunctionType,
-            types.BuiltinFunctionType,
-            types.MethodType,
-            types.MethodDescriptorType,
-            types.WrapperDescriptorType,
-            types.MethodWrapperType,
-            types.ClassMethodDescriptorType,
-            staticmethod,
-            classmethod,
-        ),
-        "function",
-    ),
+    ((*ROUTINES, staticmethod, classmethod), "function"),
     ((property, types.GetSetDescriptorType, types.MemberDescriptorType), "property"),
 )
 

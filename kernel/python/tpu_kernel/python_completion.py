@@ -15,8 +15,9 @@ from IPython.utils import generics
 from . import live
 from .code_context import open_call, primary_before, where
 from .importable import complete_import
+from .live import ROUTINES
 from .patience import within
-from .signatures import ROUTINES, parameters, signature_text
+from .signatures import parameters, signature_text
 
 DIR_SECONDS = 0.3
 MAX_LEXICAL = 50_000

@@ -6,17 +6,8 @@ import inspect
 import types
 from typing import Any
 
-from .live import Instance, is_class, own_space, static_space
+from .live import ROUTINES, Instance, is_class, own_space, static_space
 
-ROUTINES = (
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.MethodWrapperType,
-    types.ClassMethodDescriptorType,
-)
 UNBOUND = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 _PLAIN = (str, int, float, bool, type(None))
 

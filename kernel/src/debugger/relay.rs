@@ -21,81 +21,13 @@ use super::Input;
 use super::dap::{self, Asked};
 use super::hidden;
 use super::link::{Door, Link};
+use super::purpose::{LOOK, Purpose, RESUME};
 
-/// Answered when the program goes on, if the debugger has not yet.
-const RESUME: [&str; 6] = [
-    "continue",
-    "goto",
-    "next",
-    "reverseContinue",
-    "stepIn",
-    "stepOut",
-];
-/// These look at a thread that stands.
-const LOOK: [&str; 12] = [
-    "completions",
-    "copyToGlobals",
-    "evaluate",
-    "exceptionInfo",
-    "gotoTargets",
-    "restartFrame",
-    "scopes",
-    "setExpression",
-    "setVariable",
-    "stackTrace",
-    "stepInTargets",
-    "variables",
-];
 const NOT_STARTED: &str =
     "no debugging goes on: switch the debugger on first (`initialize`, then `attach`)";
 const NOT_STOPPED: &str = "nothing stands at a breakpoint: run a cell that reaches one first";
 const WENT_ON: &str = "the program has gone on meanwhile";
 const GONE: &str = "the connection to the debugger has ended: restart the kernel to debug again";
-
-/// What a request to the debugger was for.
-#[derive(Debug)]
-enum Purpose {
-    /// Its response is the reply.
-    Pass(Asked),
-    Initialize(Asked),
-    Attach(Asked),
-    /// The session begins once this is answered.
-    Configured(Asked),
-    Breakpoints(Asked),
-    /// A value with its rich representation.
-    Rich(Asked),
-    Disconnect(Asked),
-    /// Which threads stand.
-    Threads,
-    /// Nobody waits for it.
-    Own,
-}
-
-impl Purpose {
-    fn asked(self) -> Option<Asked> {
-        match self {
-            Self::Pass(asked)
-            | Self::Initialize(asked)
-            | Self::Attach(asked)
-            | Self::Configured(asked)
-            | Self::Breakpoints(asked)
-            | Self::Rich(asked)
-            | Self::Disconnect(asked) => Some(asked),
-            Self::Threads | Self::Own => None,
-        }
-    }
-
-    fn needs_stop(&self) -> bool {
-        match self {
-            Self::Pass(asked) => {
-                let command = asked.command.as_str();
-                LOOK.contains(&command) || RESUME.contains(&command)
-            }
-            Self::Rich(_) => true,
-            _ => false,
-        }
-    }
-}
 
 #[derive(Debug)]
 enum Debuggee {
