@@ -48,6 +48,17 @@ def test_a_page_that_asks_before_there_are_widgets_is_told_so_without_a_word_in_
     assert kernel.run("import sys; [m for m in ('comm', 'ipywidgets') if m in sys.modules]").text == "[]"
 
 
+def test_comm_messages_that_are_wrong_do_not_stop_the_cells_after_them(kernel: Notebook) -> None:
+    kernel.run("import asyncio")  # from here on asyncio waits for requests, and keeps what a request raises
+    for msg_type, content in [
+        ("comm_open", {"comm_id": "wrong", "target_name": ["a list"], "data": {}}),
+        ("comm_msg", {"data": {}}),
+        ("comm_close", {"comm_id": {}}),
+    ]:
+        tell(kernel, msg_type, content)
+        assert kernel.run("1 + 1").text == "2", content
+
+
 def test_32_mib_arrive_unchanged_in_both_directions(kernel: Notebook) -> None:
     kernel.run(
         "import comm, hashlib\ndef opened(c, message):\n    @c.on_msg\n    def echo(m):\n"

@@ -113,10 +113,14 @@ class ShellLoop:
         self._stop_listening()
         if self._busy:
             return
-        if not self._take() and self.queue.ended():
-            self.event_loop().stop()
-        elif not self._busy:
-            self._listen()
+        try:
+            if not self._take() and self.queue.ended():
+                self.event_loop().stop()
+        except Exception:  # noqa: BLE001
+            report_fault()
+        finally:
+            if not self._busy:
+                self._listen()
 
     def _take(self) -> bool:
         """Run the next request, or begin a cell that awaits; False when nothing waits."""
