@@ -35,6 +35,9 @@ export class Lab {
       lab.browser = await chromium.launch({ executablePath: CHROMIUM, args: QUIET });
       const context = await lab.browser.newContext({ viewport: { width: 1280, height: 860 } });
       lab.page = await context.newPage();
+      lab.errors = [];
+      lab.page.on('pageerror', error => lab.errors.push(String(error)));
+      lab.page.on('requestfailed', request => lab.errors.push(`${request.failure()?.errorText} ${request.url()}`));
     } catch (error) {
       await lab.stop();
       throw error;
@@ -124,15 +127,34 @@ export class Lab {
   }
 
   async #waitForKernel(name) {
-    await this.page.waitForFunction(path => {
-      for (const widget of window.jupyterapp?.shell.widgets('main') ?? []) {
-        if (widget.context?.path === path && widget.sessionContext?.session?.kernel?.status === 'idle') {
-          window.panel = widget;
-          return true;
+    try {
+      await this.page.waitForFunction(path => {
+        for (const widget of window.jupyterapp?.shell.widgets('main') ?? []) {
+          if (widget.context?.path === path && widget.sessionContext?.session?.kernel?.status === 'idle') {
+            window.panel = widget;
+            return true;
+          }
         }
-      }
-      return false;
-    }, name, { timeout: 90_000 });
+        return false;
+      }, name, { timeout: 90_000 });
+    } catch (error) {
+      throw new Error(`${error.message}\n${await this.#situation()}`);
+    }
+  }
+
+  /** What a failure far from here needs to be understood: what the page shows, and the server's last words. */
+  async #situation() {
+    await this.screenshot('failure');
+    const shown = await this.page.evaluate(() => ({
+      address: location.href,
+      application: window.jupyterapp?.name,
+      dialogs: [...document.querySelectorAll('.jp-Dialog-content')].map(dialog => dialog.innerText),
+      open: [...window.jupyterapp?.shell.widgets('main') ?? []].map(({ context, sessionContext: session }) => ({
+        path: context?.path, ready: context?.isReady, session: session?.isReady, kernel: session?.session?.kernel?.status,
+        connection: session?.session?.kernel?.connectionStatus,
+      })),
+    }));
+    return `${JSON.stringify(shown)}\n${this.errors.join('\n')}\n${this.log.split('\n').slice(-30).join('\n')}`;
   }
 
   async #visit(path) {
