@@ -44,8 +44,10 @@ pub struct Whereabouts {
 pub struct Pending {
     parent: Arc<Parent>,
     since: Instant,
-    /// What it was seen to wait for, and how often.
-    shown: Vec<(String, u32)>,
+    /// What it was seen to wait for, and how often, until it was raised in the cell.
+    before: Vec<(String, u32)>,
+    /// The same from then on: how the cell ended.
+    after: Vec<(String, u32)>,
 }
 
 impl Pending {
@@ -53,7 +55,8 @@ impl Pending {
         Self {
             parent,
             since: Instant::now(),
-            shown: Vec::new(),
+            before: Vec::new(),
+            after: Vec::new(),
         }
     }
 
@@ -80,15 +83,20 @@ impl Pending {
 
     /// Say what it waits for.
     fn show(&mut self, reason: Reason) -> Entry {
-        let msg_type = if self.shown.is_empty() {
+        let msg_type = if self.before.is_empty() && self.after.is_empty() {
             "display_data"
         } else {
             "update_display_data"
         };
         let text = format!("interrupt pending: {reason}");
-        match self.shown.iter_mut().find(|(what, _)| *what == reason.what) {
+        let shown = if reason.landed || !self.after.is_empty() {
+            &mut self.after
+        } else {
+            &mut self.before
+        };
+        match shown.iter_mut().find(|(what, _)| *what == reason.what) {
             Some((_, count)) => *count += 1,
-            None => self.shown.push((reason.what, 1)),
+            None => shown.push((reason.what, 1)),
         }
         self.line(msg_type, &text)
     }
@@ -100,12 +108,21 @@ impl Pending {
             #[serde(default)]
             ename: String,
         }
-        // The first of those seen most often.
-        let (waited_for, _) = self.shown.iter().rev().max_by_key(|(_, count)| *count)?;
         let content = reply.and_then(|reply| serde_json::from_slice::<Content>(reply).ok());
         let ename = content.map(|content| content.ename).unwrap_or_default();
         let seconds = self.since.elapsed().as_secs_f64();
-        let text = if ename == "KeyboardInterrupt" {
+        let interrupted = ename == "KeyboardInterrupt";
+        // The first of those seen most often; where it was obeyed, what held it up before it landed.
+        let most = |seen: &[(String, u32)]| {
+            let most = seen.iter().rev().max_by_key(|(_, count)| *count);
+            most.cloned()
+        };
+        let (before, after) = (most(&self.before), most(&self.after));
+        let (waited_for, _) = match (before, after) {
+            (Some(before), Some(after)) if !interrupted && after.1 > before.1 => after,
+            (before, after) => before.or(after)?,
+        };
+        let text = if interrupted {
             format!("interrupted {seconds:.1} s after it was asked for ({waited_for})")
         } else {
             format!("the cell ended {seconds:.1} s after the interrupt ({waited_for})")
@@ -120,6 +137,8 @@ struct Reason {
     what: String,
     time: Duration,
     more: String,
+    /// The interrupt was raised, and the cell deals with it.
+    landed: bool,
 }
 
 impl std::fmt::Display for Reason {
@@ -151,6 +170,7 @@ impl Reason {
             what: what.into(),
             time: Duration::from_nanos(work.elapsed_ns),
             more,
+            landed: false,
         }
     }
 
@@ -171,6 +191,7 @@ impl Reason {
             what: what.into(),
             time,
             more: if placed { place } else { String::new() },
+            landed: now.is_some_and(|now| now.handling),
         }
     }
 }
@@ -328,11 +349,18 @@ mod tests {
                 .is_none()
         );
         let mut pending = Pending::new(parent);
-        pending.show(Reason {
-            what: "XLA compile".into(),
+        let reason = |what: &str, landed| Reason {
+            what: what.into(),
             time: Duration::ZERO,
             more: String::new(),
-        });
+            landed,
+        };
+        pending.show(reason("XLA compile", false));
+        // Libraries tidy up, which is not what the interrupt waited for.
+        for _ in 0..3 {
+            pending.show(reason("Python code handles it", true));
+            pending.show(reason("C code holds the GIL", false));
+        }
         let Some(Entry::Publish(line)) = pending.settle(Some(&reply)) else {
             panic!("not settled");
         };

@@ -77,6 +77,29 @@ def test_an_interrupt_that_the_cell_handles_says_where(kernel: Notebook) -> None
     assert re.fullmatch(r"the cell ended \d\.\d s after the interrupt \(Python code handles it\)", said[-1])
 
 
+@pytest.mark.parametrize(
+    "slow",
+    [
+        "class Slow:\n    def __del__(self): time.sleep(0.5)\nwhile True: Slow()",
+        "class Gone: pass\ndef slow(_): time.sleep(0.5)\nwhile True: kept = weakref.ref(Gone(), slow)",
+    ],
+    ids=["destructor", "callback"],
+)
+def test_an_interrupt_that_lands_in_a_destructor_is_not_lost(kernel: Notebook, slow: str) -> None:
+    result = interrupted(kernel, f"import time, weakref\n{slow}")
+    assert result.content["ename"] == "KeyboardInterrupt"
+    assert "Exception ignored" not in result.stderr
+    assert "ZeroDivisionError" in kernel.run("class Bad:\n    def __del__(self): 1/0\nBad(); None").stderr
+
+
+def test_the_traceback_of_an_interrupt_leaves_out_where_a_library_was(kernel: Notebook) -> None:
+    code = "import time\ndef deeper(n):\n    return deeper(n - 1) if n else time.sleep(60)\ndeeper(40)"
+    result = interrupted(kernel, code)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(result.content["traceback"]))
+    assert "----> 5 deeper(40)" in text
+    assert "[... 31 frames in the middle are not shown ...]\nKeyboardInterrupt: " in text
+
+
 def test_an_interrupt_that_is_ignored_says_which_line_goes_on(kernel: Notebook) -> None:
     code = (
         "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"

@@ -7,6 +7,7 @@
 //! - `picture`: pixels to PNG
 //! - `debugger`: where cells are compiled, how the debugger starts
 //! - `tpu`: the runtime session of tpu-core
+//! - `unraisable`: an interrupt that lands where nothing can be raised
 //! - `crash`: how faulthandler and the report of a crash work together
 //! - `embedded`: the entry of the launcher, which starts Python inside this library
 
@@ -20,6 +21,7 @@ mod requests;
 mod shared;
 mod shells;
 mod tpu;
+mod unraisable;
 
 use pyo3::prelude::*;
 
@@ -54,4 +56,6 @@ mod _kernel {
         tpu_attach, tpu_drain, tpu_events, tpu_identity, tpu_ongoing, tpu_parse_size, tpu_set_cell,
         tpu_set_limit, tpu_snapshot,
     };
+    #[pymodule_export]
+    use crate::unraisable::unraisable;
 }

@@ -104,6 +104,10 @@ def raise_in_thread(ident: int, *, take_back: bool = False) -> None:
     """Raise KeyboardInterrupt in a Python thread when it next runs Python code, or take back what
     it has not felt yet."""
 
+def unraisable(failure: object) -> None:
+    """For `sys.unraisablehook`: a KeyboardInterrupt that landed in a destructor of the main thread is
+    sent again, so that the cell feels it; anything else goes to `sys.__unraisablehook__`."""
+
 def next_service(timeout: float) -> Request | None:
     """Waits, GIL released, for a complete, inspect, is_complete, history, comm_info request, or a
     comm_* message of a `jupyter.widget.control` comm, which `finish` ends.

@@ -59,6 +59,7 @@ class IPKernelApp(BaseIPythonApplication, InteractiveShellApp):
         self.config.IPKernelApp.connection_file = self.connection_file
         stdio.install()
         crash.install()
+        sys.unraisablehook = _kernel.unraisable
         self.init_path()
         self.init_shell()
         self.init_gui_pylab()

@@ -259,7 +259,7 @@ class NotebookShell(InteractiveShell):
             if self.call_pdb:
                 self.debugger(force=True)
             return None
-        tb, self._left_out = tracebacks.shorten(tb)
+        tb, self._left_out = tracebacks.shorten(tb, etype is KeyboardInterrupt)
         return super().showtraceback((etype, value, tb), *arguments, **options)
 
     async def run_ast_nodes(self, *args: Any, **kwargs: Any) -> bool:

@@ -17,6 +17,8 @@ LOOP_ADVICE = (
 MAX_CONTEXTS = 100
 MAX_FRAMES = 200
 KEPT_FRAMES = 20
+#: Of an interrupt: where it landed is of no interest, and forty frames of a compiler take seconds to show.
+MAX_INTERRUPTED, KEPT_INTERRUPTED = 16, 6
 
 
 def advise(error: BaseException) -> None:
@@ -42,18 +44,19 @@ def group_lines(etype: type[BaseException], value: BaseException, tb: TracebackT
     return "".join(traceback.format_exception(etype, value, tb)).splitlines()
 
 
-def shorten(tb: TracebackType | None) -> tuple[TracebackType | None, int]:
+def shorten(tb: TracebackType | None, interrupted: bool = False) -> tuple[TracebackType | None, int]:
     """A traceback without the middle of a deep recursion, and how many frames were left out.
 
     IPython looks each of a thousand frames up among all loaded modules, which takes seconds.
     """
+    most, kept = (MAX_INTERRUPTED, KEPT_INTERRUPTED) if interrupted else (MAX_FRAMES, KEPT_FRAMES)
     links = []
     while tb is not None:
         links.append(tb)
         tb = tb.tb_next
-    if len(links) <= MAX_FRAMES:
+    if len(links) <= most:
         return (links[0] if links else None), 0
     short: TracebackType | None = None
-    for link in reversed(links[:KEPT_FRAMES] + links[-KEPT_FRAMES:]):
+    for link in reversed(links[:kept] + links[-kept:]):
         short = TracebackType(short, link.tb_frame, link.tb_lasti, link.tb_lineno)
-    return short, len(links) - 2 * KEPT_FRAMES
+    return short, len(links) - 2 * kept
