@@ -89,3 +89,16 @@ def test_autoreload_loads_a_changed_module(kernel: Notebook, tmp_path: Path) -> 
     assert kernel.run("changing.f()").text == "1"
     (tmp_path / "changing.py").write_text("def f():\n    return 'longer than before'\n")
     assert kernel.run("changing.f()").text == "'longer than before'"
+
+
+def test_garbage_is_collected_and_the_notebooks_names_are_found(new_kernel: Callable[..., Notebook]) -> None:
+    kernel = new_kernel()
+    code = (
+        "import gc, weakref\n"
+        "class Ring: pass\n"
+        "ring = Ring(); ring.itself = ring; gone = weakref.ref(ring); del ring\n"
+        "filling = [[] for _ in range(100_000)]\n"
+        "kept = ['kept']\n"
+        "gc.isenabled(), gone() is None, any(one is globals() for one in gc.get_referrers(kept))"
+    )
+    assert kernel.run(code).text == "(True, True, True)"

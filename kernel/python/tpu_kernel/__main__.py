@@ -6,6 +6,7 @@ is still starting.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -36,6 +37,8 @@ def run() -> None:
         del sys.path[0]
     # libraries recognise a notebook by this name
     sys.argv[0] = os.path.join(os.path.dirname(os.path.abspath(__file__)), "compat", "ipykernel_launcher.py")
+    # what starts is all kept, so looking for garbage in it is lost time; `app` switches it on again
+    gc.disable()
     try:
         from .app import main
 

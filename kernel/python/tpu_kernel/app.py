@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import logging
 import os
@@ -63,6 +64,7 @@ class IPKernelApp(BaseIPythonApplication, InteractiveShellApp):
         self.init_path()
         self.init_shell()
         self.init_gui_pylab()
+        collect_garbage_again()
         self.init_extensions()
         self.init_code()
 
@@ -109,6 +111,13 @@ def tensor_card(tensor: Any) -> str | None:
     from . import tensors
 
     return tensors.html(tensor)
+
+
+def collect_garbage_again() -> None:
+    """Switch the collector on; everything up to now counts as old without being looked at."""
+    gc.freeze()
+    gc.unfreeze()
+    gc.enable()
 
 
 def split_connection_file(argv: list[str]) -> tuple[str, list[str]]:
