@@ -193,6 +193,13 @@ impl<'a> Module<'a> {
         self.string(name.string)
     }
 
+    /// Names of all operations, as far as they are text.
+    pub fn operation_names(&self) -> impl Iterator<Item = &str> {
+        let text = |name: &OperationName| self.string(name.string).map(std::str::from_utf8);
+        let names = self.operation_names.iter().map(text);
+        names.map(|name| name.and_then(Result::ok).unwrap_or_default())
+    }
+
     /// Number of the operation called `name` in the program's dialect, entered when it is new.
     pub fn operation(&mut self, name: &str) -> Result<usize, Malformed> {
         let known = self.operation_names.iter().position(|known| {

@@ -4,6 +4,7 @@
 //! executable, event, topology, layout and error are objects made here. A function whose handles
 //! are not translated answers UNIMPLEMENTED. A panic becomes an error, never an unwinding caller.
 
+mod apart;
 mod buffer;
 mod client;
 mod compile;
@@ -23,6 +24,8 @@ mod transfer;
 mod wrapped;
 
 use std::ffi::c_void;
+
+pub use apart::machine_code;
 
 use crate::pjrt::Api;
 

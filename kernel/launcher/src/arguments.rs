@@ -33,6 +33,8 @@ pub enum Command {
     Version,
     Start(StartOptions),
     Install(InstallOptions),
+    /// What tpu-core starts to compile a program that could end its process.
+    Compile,
 }
 
 #[derive(Debug, PartialEq)]
@@ -72,6 +74,7 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, Error> {
         Some(Arg::Long("version") | Arg::Short('V')) => Ok(Command::Version),
         Some(Arg::Value(word)) if word == "help" => Ok(Command::Help),
         Some(Arg::Value(word)) if word == "start" => parse_start(&mut parser),
+        Some(Arg::Value(word)) if word == "compile" => Ok(Command::Compile),
         Some(Arg::Value(word)) if word == "install" => parse_install(&mut parser),
         Some(Arg::Value(word)) => Err(usage(format!("there is no command `{}`", word.display()))),
         Some(other) => Err(other.unexpected().into()),

@@ -8,9 +8,11 @@
 //! - [`environment`]: the interpreter, its version, the extension module, libpython
 //! - [`start`]: from a connection file to a running kernel
 //! - [`install`]: writes a kernelspec for Jupyter installations elsewhere
+//! - [`compiler`]: the helper in which tpu-core compiles what could end its process
 //! - [`error`]: everything that can go wrong, one line each
 
 mod arguments;
+mod compiler;
 mod environment;
 mod error;
 mod install;
@@ -36,6 +38,7 @@ fn run() -> Result<ExitCode, Error> {
     match arguments::parse(std::env::args_os().skip(1))? {
         Command::Help => say(HELP),
         Command::Version => say(concat!("tpu-kernel ", env!("CARGO_PKG_VERSION"))),
+        Command::Compile => compiler::serve(),
         Command::Start(options) => start::start(&options),
         Command::Install(options) => {
             let folder = install::install(&options)?;

@@ -11,6 +11,7 @@ use std::{env, fs, mem, ptr};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_NOW, Symbol};
 
 use crate::arguments::StartOptions;
+use crate::compiler;
 use crate::environment::Environment;
 use crate::error::Error;
 
@@ -32,6 +33,10 @@ pub fn start(options: &StartOptions) -> Result<ExitCode, Error> {
     // Without compiled bytecode each start of Python pays for parsing IPython and torch.
     // SAFETY: this program has one thread so far.
     unsafe { env::remove_var("PYTHONDONTWRITEBYTECODE") };
+    if let (Ok(program), None) = (env::current_exe(), env::var_os(compiler::VARIABLE)) {
+        // SAFETY: see above.
+        unsafe { env::set_var(compiler::VARIABLE, program) };
+    }
 
     if let Some(entry) = embed(&environment) {
         return Ok(run_embedded(entry, &environment.python, options));
