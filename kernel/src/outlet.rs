@@ -15,9 +15,9 @@ use crate::zmtp::{PublisherSender, RouterSender, SubscriberId};
 
 /// A print loop makes one message in this time; the first line of a pause goes out at once.
 const GATHER: Duration = Duration::from_millis(5);
-/// Printed bytes that may wait at the socket of a slow reader; the rest waits in the outbox, where an
-/// interrupt can still drop it.
-const PRINTED_AHEAD: usize = 2 << 20;
+/// Bytes that may wait at the socket of a slow reader. The rest waits in the outbox, where it holds
+/// its writer up, and an interrupt can still drop text.
+const AHEAD: usize = 2 << 20;
 /// The most text of one stream message.
 const STREAM_PIECE_BYTES: usize = 2 << 20;
 /// How long a reader that is behind has before it is looked at again.
@@ -68,14 +68,23 @@ impl Outlet {
                 parent.tally.drop_bytes(text.len());
                 return;
             }
-            if self.iopub.is_behind(PRINTED_AHEAD) {
-                tokio::time::sleep(BEHIND_PAUSE).await;
-            } else if self.iopub.publish(&frames).is_ok() {
+            if self.took(&frames).await {
                 return;
-            } else {
-                self.iopub.ready().await;
             }
         }
+    }
+
+    /// Publish, or else wait until it is worth another try.
+    async fn took(&self, frames: &[Bytes]) -> bool {
+        if self.iopub.is_behind(AHEAD) {
+            tokio::time::sleep(BEHIND_PAUSE).await;
+            return false;
+        }
+        if self.iopub.publish(frames).is_ok() {
+            return true;
+        }
+        self.iopub.ready().await;
+        false
     }
 
     /// Send one entry; waits while a front end that reads has a full queue.
@@ -132,9 +141,7 @@ impl Outlet {
             buffers,
         } = publication;
         let frames = self.frames(&msg_type, &parent, &metadata, &content, &buffers);
-        while self.iopub.publish(&frames).is_err() {
-            self.iopub.ready().await;
-        }
+        while !self.took(&frames).await {}
     }
 
     /// A message on iopub.

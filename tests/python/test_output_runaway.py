@@ -51,7 +51,7 @@ def interrupt_after(kernel: Notebook, code: str, seconds: float) -> tuple[Result
 def test_an_endless_print_stops_at_the_cap_and_says_how_much_was_dropped(kernel: Notebook) -> None:
     before = process(kernel).memory_info().rss
     result, took = interrupt_after(kernel, "count = 0\nwhile True:\n    print('x' * 199)\n    count += 1", 2)
-    assert took < 10
+    assert took < 25
     assert result.content["ename"] == "KeyboardInterrupt"
     assert result.stdout == ("x" * 199 + "\n") * (MIB // 200) + "x" * (MIB % 200)
     stops, told = result.stderr[: len(STOPS)], result.stderr[len(STOPS) :]
@@ -85,7 +85,7 @@ def test_what_children_and_commands_write_is_capped_and_counted(kernel: Notebook
     assert len(result.stdout) == MIB
     assert dropped(result.stderr) == [3_000_000 - MIB]
     result, took = interrupt_after(kernel, "!yes", 1)
-    assert took < 10
+    assert took < 25
     assert (len(result.stdout), result.content["ename"]) == (MIB, "KeyboardInterrupt")
     assert dropped(result.stderr)[0] > MIB
 
@@ -124,10 +124,12 @@ def test_an_endless_display_loses_nothing_and_can_be_interrupted(kernel: Noteboo
     result, took = interrupt_after(
         kernel, "count = 0\nwhile True:\n    display('y' * 5000)\n    count += 1", 2
     )
-    assert took < 10
+    assert took < 25
     assert result.content["ename"] == "KeyboardInterrupt"
     count = int(kernel.run("count").text or 0)
-    assert count <= len(result.displays) <= count + 1
+    # an interrupt that has to wait for a slow reader says so in the cell
+    shown = [d for d in result.displays if not str(d["text/plain"]).startswith("interrupt pending")]
+    assert count <= len(shown) <= count + 1
     assert process(kernel).memory_info().rss < before + 64 * MIB
 
 
