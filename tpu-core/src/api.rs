@@ -4,7 +4,7 @@
 //! it knows to be newer. All functions may be called from any thread at any time.
 
 use std::ffi::{c_char, c_void};
-use std::panic::catch_unwind;
+use std::panic::{UnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -97,6 +97,11 @@ pub struct TpuCoreApi {
     /// Give the sink a JSON array of what goes on now: compiles, and the oldest launch or transfer
     /// that has not ended.
     pub ongoing: unsafe extern "C" fn(sink: Sink, context: *mut c_void),
+    /// Give the sink, as a JSON object, who has how much memory: each device, the host, each cell.
+    pub holdings: unsafe extern "C" fn(sink: Sink, context: *mut c_void),
+    /// Give the sink a JSON array of the PJRT functions that were called, how often, and how large
+    /// the caller's argument struct was.
+    pub calls: unsafe extern "C" fn(sink: Sink, context: *mut c_void),
 }
 
 static TABLE: TpuCoreApi = TpuCoreApi {
@@ -111,6 +116,8 @@ static TABLE: TpuCoreApi = TpuCoreApi {
     reset_peak,
     choice: describe_choice,
     ongoing,
+    holdings,
+    calls,
 };
 
 /// The table of this library; valid for ever.
@@ -182,20 +189,29 @@ unsafe extern "C" fn identity(sink: Sink, context: *mut c_void) -> bool {
     .unwrap_or(false)
 }
 
-unsafe extern "C" fn describe_choice(sink: Sink, context: *mut c_void) {
+/// Give the sink what `make` returns, as JSON.
+fn tell<T: Serialize>(sink: Sink, context: *mut c_void, make: impl FnOnce() -> T + UnwindSafe) {
     let _ = catch_unwind(|| {
-        let text = serde_json::to_vec(&choice::describe()).unwrap_or_default();
+        let text = serde_json::to_vec(&make()).unwrap_or_default();
         // SAFETY: the bytes live until the sink returns.
         unsafe { sink(context, text.as_ptr(), text.len()) };
     });
 }
 
+unsafe extern "C" fn describe_choice(sink: Sink, context: *mut c_void) {
+    tell(sink, context, choice::describe);
+}
+
 unsafe extern "C" fn ongoing(sink: Sink, context: *mut c_void) {
-    let _ = catch_unwind(|| {
-        let text = serde_json::to_vec(&SESSION.ongoing()).unwrap_or_default();
-        // SAFETY: the bytes live until the sink returns.
-        unsafe { sink(context, text.as_ptr(), text.len()) };
-    });
+    tell(sink, context, || SESSION.ongoing());
+}
+
+unsafe extern "C" fn holdings(sink: Sink, context: *mut c_void) {
+    tell(sink, context, || SESSION.holdings());
+}
+
+unsafe extern "C" fn calls(sink: Sink, context: *mut c_void) {
+    tell(sink, context, crate::plugin::calls);
 }
 
 /// As [`TpuCoreApi::choice`], for a caller that has no table yet: the bootstrap.

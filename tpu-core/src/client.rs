@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::api::{Snapshot, TpuCoreApi, VERSION};
+pub use crate::session::{CellMemory, EventKind, Holdings, Ongoing, PlaceMemory};
 use crate::session::{Event, Identity};
-pub use crate::session::{EventKind, Ongoing};
 
 /// Why a library cannot be attached to.
 #[derive(Debug, thiserror::Error)]
@@ -129,6 +129,14 @@ impl Session {
         let mut text = Vec::new();
         // SAFETY: the sink is called during the call only, with this context.
         unsafe { (self.api.ongoing)(collect, (&raw mut text).cast()) };
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    /// Who has how much memory: each device, the host, and each cell that made some.
+    pub fn holdings(&self) -> Holdings {
+        let mut text = Vec::new();
+        // SAFETY: the sink is called during the call only, with this context.
+        unsafe { (self.api.holdings)(collect, (&raw mut text).cast()) };
         serde_json::from_slice(&text).unwrap_or_default()
     }
 

@@ -15,8 +15,8 @@ pub use api::{Api, ApiVersion, ExtensionBase, Function, SLOT_COUNT, TABLE_OFFSET
 pub use arguments::*;
 pub use host_memory::*;
 pub use layouts::*;
-pub use slots::SLOT_NAMES;
-pub use value::{Code, ExecuteOptions, NamedValue, Program, Value, element_bytes};
+pub use slots::{LAYOUT_NAMES, SLOT_NAMES};
+pub use value::{Code, ExecuteOptions, NamedValue, Program, ShapeSpec, Value, element_bytes};
 
 use std::ffi::c_void;
 

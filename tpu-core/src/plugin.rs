@@ -1,11 +1,15 @@
 //! The PJRT plug-in: the function table `TorchTPU` sees, each function over a handle of our own.
 //!
 //! No pointer of the wrapped plug-in leaves this module: client, device, memory, buffer,
-//! executable, event, topology, layout and error are objects made here. A function whose handles
-//! are not translated answers UNIMPLEMENTED. A panic becomes an error, never an unwinding caller.
+//! executable, event, topology, layout, stream, transfer manager and error are objects made here. All
+//! functions of the interface are there; where the wrapped plug-in is too old for one, it answers
+//! UNIMPLEMENTED. A panic becomes an error, never an unwinding caller.
 
+mod alias;
 mod apart;
 mod buffer;
+mod callbacks;
+mod calls;
 mod client;
 mod compile;
 mod description;
@@ -20,12 +24,15 @@ mod layouts;
 mod memory;
 mod table;
 mod topology;
+mod tracking;
 mod transfer;
+mod transfer_manager;
 mod wrapped;
 
 use std::ffi::c_void;
 
 pub use apart::machine_code;
+pub use calls::list as calls;
 
 use crate::pjrt::Api;
 

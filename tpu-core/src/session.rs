@@ -4,6 +4,8 @@
 //! here without allocating on the launch path; the C table reads. Knows nothing of PJRT handles.
 
 mod activity;
+mod allocation;
+mod by_cell;
 mod cells;
 mod clock;
 mod identity;
@@ -17,13 +19,15 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 pub use activity::Activity;
+pub use allocation::{Hold, Promise, Share};
+pub use by_cell::CellMemory;
 pub use cells::{CellId, Cells};
 pub use clock::now_ns;
 pub use identity::{Generation, Identity};
 pub use journal::{Event, EventKind, Journal, Record};
 pub use ongoing::{Compiling, Ongoing};
 pub use pending::{Open, Pending, Ticket};
-pub use residency::{Residency, Shortage};
+pub use residency::{Holdings, Place, PlaceMemory, Residency, Shortage};
 
 use crate::api::Snapshot;
 
@@ -67,8 +71,9 @@ impl Session {
         }
     }
 
-    /// A client exists: from now on there is a snapshot.
-    pub fn begin(&self, identity: Identity) {
+    /// A client with these devices exists: from now on there is a snapshot.
+    pub fn begin(&self, identity: Identity, devices: &[i32]) {
+        self.residency.open(devices);
         self.residency.set_default_limit(identity.hbm_bytes);
         let _ = self.identity.set(identity);
         self.alive.store(true, Ordering::Release);
@@ -177,6 +182,11 @@ impl Session {
     pub fn events(&self, cursor: u64) -> (u64, Vec<Event>) {
         let (next, records) = self.journal.since(cursor);
         (next, self.cells.resolve(records))
+    }
+
+    /// Who has how much memory: devices, the host, and the cells that made it.
+    pub fn holdings(&self) -> Holdings {
+        self.residency.holdings(|cell| self.cells.name(cell))
     }
 
     /// What goes on now: compiles, and the oldest launch or transfer that has not ended.

@@ -54,6 +54,12 @@ pub fn tpu_ongoing(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 }
 
 #[pyfunction]
+pub fn tpu_holdings(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    let holdings = device::session().map(Session::holdings).unwrap_or_default();
+    to_python(py, &holdings)
+}
+
+#[pyfunction]
 pub fn tpu_set_limit(bytes: u64) -> PyResult<()> {
     session()?.set_limit(bytes);
     Ok(())

@@ -242,6 +242,10 @@ def tpu_ongoing() -> list[dict[str, Any]]:
     """What goes on now: compiles, then the oldest launch or transfer that has not ended. Keys
     `kind`, `elapsed_ns`, `bytes`, `name`."""
 
+def tpu_holdings() -> dict[str, Any]:
+    """Memory by device (`places`, the host's last) and by the cell that made it (`cells`). Keys: see
+    tpu_core::client::Holdings."""
+
 def tpu_identity() -> dict[str, Any] | None:
     """Generation, HBM, coordinates, emulated or not; None while no device exists."""
 

@@ -82,6 +82,12 @@ def identity() -> dict[str, Any] | None:
     return kernel.tpu_identity() if kernel else None
 
 
+def holdings() -> dict[str, Any]:
+    """Memory by device and by the cell that made it (see `tpu_core::client::Holdings`)."""
+    kernel = _kernel()
+    return kernel.tpu_holdings() if kernel else {"places": [], "cells": []}
+
+
 def before_cell(cell_id: str) -> None:
     """A cell starts: device events are its own from here on."""
     kernel = _kernel()

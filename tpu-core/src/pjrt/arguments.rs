@@ -19,6 +19,10 @@ pub unsafe trait Arguments: Copy {
 
     /// Zeroed, with the struct size filled in.
     fn new() -> Self;
+
+    /// A copy of a caller's struct, as large as it says: a caller of a newer version has more fields
+    /// behind, which the copy does not.
+    fn copied(&self) -> Self;
 }
 
 macro_rules! arguments {
@@ -45,6 +49,10 @@ macro_rules! arguments {
                 let mut arguments: Self = unsafe { std::mem::zeroed() };
                 arguments.struct_size = Self::SIZE;
                 arguments
+            }
+
+            fn copied(&self) -> Self {
+                Self { struct_size: Self::SIZE, ..*self }
             }
         }
     )* };
@@ -186,6 +194,11 @@ arguments! {
     BufferIncreaseExternalReferenceCount, 74, 24 { buffer: Raw }
     BufferDecreaseExternalReferenceCount, 75, 24 { buffer: Raw }
     BufferOpaqueDeviceMemoryDataPointer, 76, 32 { buffer: Raw, device_memory_ptr: Raw }
+    CopyToDeviceStreamDestroy, 77, 24 { stream: Raw }
+    CopyToDeviceStreamAddChunk, 78, 40 { stream: Raw, chunk: Raw, transfer_complete: Raw }
+    CopyToDeviceStreamTotalBytes, 79, 32 { stream: Raw, total_bytes: i64 }
+    CopyToDeviceStreamGranuleSize, 80, 32 { stream: Raw, granule_size_in_bytes: i64 }
+    CopyToDeviceStreamCurrentBytes, 81, 32 { stream: Raw, current_bytes: i64 }
     TopologyDescriptionCreate, 82, 56 {
         topology_name: Raw, topology_name_size: usize, create_options: Raw, num_options: usize,
         topology: Raw,
@@ -239,6 +252,30 @@ arguments! {
     BufferCopyRawToHost, 100, 56 {
         buffer: Raw, dst: Raw, offset: i64, transfer_size: i64, event: Raw,
     }
+    TransferManagerDestroy, 101, 24 { transfer_manager: Raw }
+    TransferManagerTransferData, 102, 72 {
+        transfer_manager: Raw, buffer_index: i32, data: Raw, offset: i64, transfer_size: i64,
+        is_last_transfer: u8, done_with_h2d_transfer: Raw,
+    }
+    ClientCreateBuffersForAsyncHostToDevice, 103, 72 {
+        client: Raw, shape_specs: Raw, num_shape_specs: usize, device_layouts: Raw,
+        num_device_layouts: usize, memory: Raw, transfer_manager: Raw,
+    }
+    TransferManagerRetrieveBuffer, 104, 40 {
+        transfer_manager: Raw, buffer_index: i32, buffer_out: Raw,
+    }
+    TransferManagerDevice, 105, 32 { transfer_manager: Raw, device_out: Raw }
+    TransferManagerBufferCount, 106, 32 { transfer_manager: Raw, buffer_count: usize }
+    TransferManagerBufferSize, 107, 40 {
+        transfer_manager: Raw, buffer_index: i32, buffer_size: usize,
+    }
+    TransferManagerSetBufferError, 108, 48 {
+        transfer_manager: Raw, buffer_index: i32, error_code: u32, error_message: Raw,
+        error_message_size: usize,
+    }
+    TransferManagerAddMetadata, 109, 40 {
+        transfer_manager: Raw, transfer_metadata: Raw, num_metadata: usize,
+    }
     ClientDmaMap, 110, 40 { client: Raw, data: Raw, size: usize }
     ClientDmaUnmap, 111, 32 { client: Raw, data: Raw }
     ClientCreateUninitializedBuffer, 112, 80 {
@@ -251,6 +288,14 @@ arguments! {
     TopologyDescriptionDeserialize, 114, 40 {
         serialized_topology: Raw, serialized_topology_size: usize, topology: Raw,
     }
+    ClientCreateAliasBuffer, 115, 80 {
+        client: Raw, memory: Raw, shape_dims: Raw, shape_num_dims: usize, shape_element_type: u32,
+        shape_layout: Raw, alias_buffer: Raw, fulfill_alias_buffer_cb: Raw,
+    }
+    ClientFulfillAliasBuffer, 116, 64 {
+        client: Raw, buffer: Raw, status_code: u32, error_message: Raw, error_message_size: usize,
+        fulfill_alias_buffer_cb: Raw,
+    }
     LoadedExecutableGetDeviceAssignment, 117, 56 {
         executable: Raw, serialized_bytes: Raw, serialized_bytes_size: usize,
         serialized_device_assignment: Raw, serialized_device_assignment_deleter: Raw,
@@ -260,6 +305,11 @@ arguments! {
         shape_dims: Raw, shape_num_dims: usize, shape_element_type: u32, shape_layout: Raw,
         memory: Raw, buffer: Raw, payload: Raw, num_payload: usize,
     }
+    TransferManagerTransferLiteral, 119, 80 {
+        transfer_manager: Raw, buffer_index: i32, data: Raw, shape_dims: Raw,
+        shape_num_dims: usize, shape_element_type: u32, shape_layout: Raw,
+        done_with_h2d_transfer: Raw,
+    }
     BufferCopyRawToHostFuture, 120, 64 {
         buffer: Raw, offset: i64, transfer_size: i64, event: Raw, callback_data: Raw,
         future_ready_callback: Raw,
@@ -268,6 +318,10 @@ arguments! {
         device: Raw, launch_id: i32, error_code: u32, error_message: Raw,
         error_message_size: usize, poisoned: u8, payload: Raw, num_payload: usize,
     }
+    DeviceCreateAsyncTrackingEvent, 122, 48 {
+        device: Raw, description: Raw, description_size: usize, event: Raw,
+    }
+    AsyncTrackingEventDestroy, 123, 24 { event: Raw }
     ExecutableGetCompileOptions, 124, 56 {
         executable: Raw, serialized_bytes: Raw, serialized_bytes_size: usize,
         serialized_compile_options: Raw, serialized_compile_options_deleter: Raw,
@@ -288,6 +342,10 @@ arguments! {
     LoadedExecutableAddressableDeviceLogicalIds, 130, 40 {
         executable: Raw, addressable_device_logical_ids: Raw,
         num_addressable_device_logical_ids: usize,
+    }
+    BufferBitcast, 131, 64 {
+        buffer: Raw, element_type: u32, dims: Raw, num_dims: usize, device_layout: Raw,
+        out_buffer: Raw,
     }
     ErrorForEachPayload, 132, 40 { error: Raw, visitor: Raw, user_arg: Raw }
     TopologyDescriptionFingerprint, 133, 32 { topology: Raw, fingerprint: usize }

@@ -141,3 +141,14 @@ pub const SLOT_NAMES: [&str; super::SLOT_COUNT] = [
     "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace",
     "PJRT_TopologyDescription_GetMemorySpaceKindIds",
 ];
+
+/// Names of the functions of the layouts extension, in its order.
+pub const LAYOUT_NAMES: [&str; super::LAYOUT_FUNCTIONS] = [
+    "PJRT_Layouts_MemoryLayout_Destroy",
+    "PJRT_Layouts_MemoryLayout_Serialize",
+    "PJRT_Layouts_PJRT_Client_GetDefaultLayout",
+    "PJRT_Layouts_PJRT_Buffer_MemoryLayout",
+    "PJRT_Layouts_PJRT_Topology_GetDefaultLayout",
+    "PJRT_Layouts_PJRT_Executable_GetOutputLayouts",
+    "PJRT_Layouts_PJRT_Executable_GetParameterLayouts",
+];

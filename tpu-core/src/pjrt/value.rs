@@ -75,6 +75,17 @@ pub struct ExecuteOptions {
     pub num_hlo_output_callbacks: usize,
 }
 
+/// Shape of a buffer that is to come.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ShapeSpec {
+    pub struct_size: usize,
+    pub extension_start: Raw,
+    pub dims: *const i64,
+    pub num_dims: usize,
+    pub element_type: u32,
+}
+
 /// A key with a string, integer, integer list, float or flag.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -139,6 +150,7 @@ unsafe impl Sync for NamedValue {}
 
 const _: () = assert!(size_of::<NamedValue>() == 56);
 const _: () = assert!(size_of::<Program>() == 48);
+const _: () = assert!(size_of::<ShapeSpec>() == 40);
 const _: () = assert!(size_of::<ExecuteOptions>() == 144);
 
 /// Bytes of one element of a buffer type, or 0 for one that has no data. Types of less than a

@@ -1,26 +1,29 @@
 //! Buffers on the device, each counted from its making to its end.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::client::Client;
+use super::device::Device;
 use super::event;
 use super::failure::{Answer, Failure};
 use super::handle::{Handle, forward, give, own, take};
+use super::memory::Memory;
 use super::wrapped;
 use crate::pjrt::{
-    Arguments, BufferDelete, BufferDestroy, BufferDevice, BufferDonateWithControlDependency,
+    Arguments, BufferBitcast, BufferDecreaseExternalReferenceCount, BufferDelete, BufferDestroy,
+    BufferDevice, BufferDonateWithControlDependency, BufferIncreaseExternalReferenceCount,
     BufferIsDeleted, BufferMemory, BufferOnDeviceSizeInBytes, BufferReadyEvent, Raw,
 };
-use crate::session::SESSION;
+use crate::session::{Hold, Place, Share};
 
 /// A buffer on the device.
 pub struct Buffer {
     inner: Raw,
     pub client: &'static Client,
-    /// What it takes on the device.
-    bytes: u64,
-    /// Still counted as live.
-    counted: AtomicBool,
+    /// Its part in the device's memory.
+    hold: Hold,
+    /// Parts of those outside who keep the memory whatever becomes of the buffer.
+    outside: Mutex<Vec<Share>>,
 }
 
 impl Handle for Buffer {
@@ -32,43 +35,52 @@ impl Handle for Buffer {
 }
 
 impl Buffer {
-    /// Count `inner`, of `bytes` on the device, and give a handle for it.
-    pub fn adopt(client: &'static Client, inner: Raw, bytes: u64) -> Raw {
-        SESSION.residency.add(bytes);
-        give(Self {
+    /// A handle for `inner`, which has `hold` of the device's memory.
+    pub fn adopt(client: &'static Client, inner: Raw, hold: Hold) -> Result<Raw, Failure> {
+        if inner.is_null() {
+            return Err(Failure::internal("the plug-in gave no buffer"));
+        }
+        Ok(give(Self {
             inner,
             client,
-            bytes,
-            counted: AtomicBool::new(true),
-        })
+            hold,
+            outside: Mutex::new(Vec::new()),
+        }))
     }
 
-    /// As [`Self::adopt`], asking the plug-in for the size.
-    pub fn adopt_measured(client: &'static Client, inner: Raw) -> Raw {
-        Self::adopt(client, inner, measure(inner))
+    /// As [`Self::adopt`] for memory that is new, as large and where the plug-in says.
+    pub fn adopt_new(client: &'static Client, inner: Raw) -> Result<Raw, Failure> {
+        if inner.is_null() {
+            return Self::adopt(client, inner, Hold::nothing());
+        }
+        let share = Share::new(locate(client, inner), measure(inner));
+        Self::adopt(client, inner, Hold::of(share))
     }
 
-    fn end(&self) -> bool {
-        self.counted.swap(false, Ordering::Relaxed)
+    /// A handle for `inner`, which has the same memory as this buffer.
+    pub fn share(&self, inner: Raw) -> Result<Raw, Failure> {
+        let hold = self.hold.another().map_or_else(Hold::nothing, Hold::of);
+        Self::adopt(self.client, inner, hold)
+    }
+
+    /// A part in the memory for somebody else; `None` when it has none.
+    pub fn another_share(&self) -> Option<Share> {
+        self.hold.another()
     }
 
     /// A program may have taken it over: uncount it if so.
     pub fn settle_donation(&self) {
-        if self.counted.load(Ordering::Relaxed) && is_gone(self.inner) && self.end() {
-            SESSION.residency.donate(self.bytes);
+        if !self.hold.is_empty()
+            && is_gone(self.inner)
+            && let Some(share) = self.hold.end()
+        {
+            share.donate();
         }
     }
 
+    /// What it takes on the device.
     pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        if self.end() {
-            SESSION.residency.release(self.bytes);
-        }
+        self.hold.bytes()
     }
 }
 
@@ -80,6 +92,23 @@ pub fn measure(inner: Raw) -> u64 {
         Ok(()) => arguments.on_device_size_in_bytes as u64,
         Err(_) => 0,
     }
+}
+
+/// Where a buffer of the plug-in is; on the first device when it cannot say.
+pub fn locate(client: &Client, inner: Raw) -> Place {
+    let memory = || {
+        let mut arguments = BufferMemory::new();
+        arguments.buffer = inner;
+        wrapped::get()?.call(&mut arguments)?;
+        Ok::<_, Failure>(own::<Memory>(client.memory(arguments.memory)?)?.place())
+    };
+    let device = |_| {
+        let mut arguments = BufferDevice::new();
+        arguments.buffer = inner;
+        wrapped::get()?.call(&mut arguments)?;
+        Ok::<_, Failure>(own::<Device>(client.device(arguments.device)?)?.place)
+    };
+    memory().or_else(device).unwrap_or(Place::Device(0))
 }
 
 fn is_gone(inner: Raw) -> bool {
@@ -112,10 +141,7 @@ pub fn destroy(arguments: &mut BufferDestroy) -> Answer {
 
 pub fn delete(arguments: &mut BufferDelete) -> Answer {
     forward::<_, Buffer>(arguments, |arguments| &mut arguments.buffer)?;
-    let buffer = own::<Buffer>(arguments.buffer)?;
-    if buffer.end() {
-        SESSION.residency.release(buffer.bytes);
-    }
+    drop(own::<Buffer>(arguments.buffer)?.hold.end());
     Ok(())
 }
 
@@ -143,9 +169,37 @@ pub fn ready_event(arguments: &mut BufferReadyEvent) -> Answer {
 pub fn donate(arguments: &mut BufferDonateWithControlDependency) -> Answer {
     let buffer = own::<Buffer>(arguments.buffer)?;
     forward::<_, Buffer>(arguments, |arguments| &mut arguments.buffer)?;
+    arguments.out_buffer = buffer.share(arguments.out_buffer)?;
     buffer.settle_donation();
-    arguments.out_buffer = Buffer::adopt_measured(buffer.client, arguments.out_buffer);
     Ok(())
+}
+
+/// The result is the same memory under another type or shape.
+pub fn bitcast(arguments: &mut BufferBitcast) -> Answer {
+    let buffer = own::<Buffer>(arguments.buffer)?;
+    forward::<_, Buffer>(arguments, |arguments| &mut arguments.buffer)?;
+    arguments.out_buffer = buffer.share(arguments.out_buffer)?;
+    Ok(())
+}
+
+/// Somebody outside keeps the memory, even when the buffer is deleted meanwhile.
+pub fn keep(arguments: &mut BufferIncreaseExternalReferenceCount) -> Answer {
+    forward::<_, Buffer>(arguments, |arguments| &mut arguments.buffer)?;
+    let buffer = own::<Buffer>(arguments.buffer)?;
+    let mut outside = lock(&buffer.outside);
+    let share = outside.last().map(Share::another);
+    outside.extend(share.or_else(|| buffer.another_share()));
+    Ok(())
+}
+
+pub fn let_go(arguments: &mut BufferDecreaseExternalReferenceCount) -> Answer {
+    forward::<_, Buffer>(arguments, |arguments| &mut arguments.buffer)?;
+    drop(lock(&own::<Buffer>(arguments.buffer)?.outside).pop());
+    Ok(())
+}
+
+fn lock(shares: &Mutex<Vec<Share>>) -> MutexGuard<'_, Vec<Share>> {
+    shares.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The client of a handle, for as long as the process lives.

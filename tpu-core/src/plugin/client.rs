@@ -16,10 +16,10 @@ use crate::pjrt::{
     Arguments, ClientAddressableDevices, ClientAddressableMemories, ClientCreate, ClientDestroy,
     ClientDevices, ClientLookupAddressableDevice, ClientLookupDevice, ClientPlatformName,
     ClientPlatformVersion, ClientTopologyDescription, DeviceAddressableMemories,
-    DeviceDefaultMemory, DeviceDescriptionKind, DeviceGetDescription, MemoryAddressableByDevices,
-    Raw,
+    DeviceDefaultMemory, DeviceDescriptionId, DeviceDescriptionKind, DeviceGetDescription,
+    MemoryAddressableByDevices, Raw,
 };
-use crate::session::{Identity, SESSION};
+use crate::session::{Identity, Place, SESSION};
 
 /// A client. Never freed: buffers and devices that callers still hold refer to it, and a process
 /// has one.
@@ -88,7 +88,7 @@ impl Client {
 
 pub fn create(arguments: &mut ClientCreate) -> Answer {
     let wrapped = wrapped::get()?;
-    let mut inner = *arguments;
+    let mut inner = arguments.copied();
     if !wrapped.real {
         // The options are libtpu's (host staging, topology); a CPU plug-in refuses what it does not know.
         inner.num_options = 0;
@@ -102,7 +102,12 @@ pub fn create(arguments: &mut ClientCreate) -> Answer {
     {
         learn_default_memory(memory);
     }
-    SESSION.begin(identify(wrapped, &client));
+    let numbers: Vec<i32> = client
+        .devices
+        .iter()
+        .filter_map(|device| Some(own::<Device>(*device).ok()?.id))
+        .collect();
+    SESSION.begin(identify(wrapped, &client), &numbers);
     cache::prune_aside();
     arguments.client = give(client);
     Ok(())
@@ -186,10 +191,17 @@ fn describe_device(
     let mut description = DeviceGetDescription::new();
     description.device = inner;
     wrapped.call(&mut description)?;
+    let mut number = DeviceDescriptionId::new();
+    number.device_description = description.device_description;
+    wrapped.call(&mut number)?;
+    let id = number.id;
+    let place = Place::Device(u16::try_from(pairs.devices.len()).unwrap_or(u16::MAX));
     let description = give(DeviceDescription::new(description.device_description));
     if !local {
         return Ok(Device {
             inner,
+            id,
+            place,
             description,
             memories: Vec::new(),
             default_memory: std::ptr::null_mut(),
@@ -205,11 +217,15 @@ fn describe_device(
     let mut default = DeviceDefaultMemory::new();
     default.device = inner;
     wrapped.call(&mut default)?;
+    let default_memory = pairs.memory(default.memory);
+    own::<Memory>(default_memory)?.set_home(place);
     Ok(Device {
         inner,
+        id,
+        place,
         description,
         memories,
-        default_memory: pairs.memory(default.memory),
+        default_memory,
     })
 }
 

@@ -13,7 +13,9 @@ use super::handle::{Handle, give, own};
 use super::topology::Topology;
 use super::transfer::record_failure;
 use super::wrapped::{self, Wrapped, bytes};
-use crate::pjrt::{ClientCompile, ClientLoad, Compile, ExecutableDeserializeAndLoad, Program, Raw};
+use crate::pjrt::{
+    Arguments, ClientCompile, ClientLoad, Compile, ExecutableDeserializeAndLoad, Program, Raw,
+};
 use crate::session::{EventKind, Open, Record, SESSION, now_ns};
 use crate::{program, rewrite};
 
@@ -34,7 +36,7 @@ fn compile_and_count(arguments: &mut ClientCompile) -> Answer {
         arguments.compile_options_size,
     );
     let started_ns = now_ns();
-    let mut inner = *arguments;
+    let mut inner = arguments.copied();
     inner.client = client.inner();
     inner.program = (&raw mut program).cast();
     inner.compile_options = options.as_ptr().cast_mut().cast();
@@ -110,6 +112,7 @@ fn fit<'a>(wrapped: &Wrapped, code: &'a [u8]) -> Result<Cow<'a, [u8]>, Failure> 
 /// `given` with `code` in the place of its own.
 fn with_code(given: &Program, code: &[u8]) -> Program {
     Program {
+        struct_size: size_of::<Program>(),
         code: code.as_ptr().cast_mut().cast(),
         code_size: code.len(),
         ..*given
@@ -136,7 +139,7 @@ pub fn compile_for_topology(arguments: &mut Compile) -> Answer {
         arguments.compile_options,
         arguments.compile_options_size,
     );
-    let mut inner = *arguments;
+    let mut inner = arguments.copied();
     inner.program = (&raw mut program).cast();
     inner.topology = own::<Topology>(arguments.topology)?.inner();
     inner.client = if arguments.client.is_null() {
@@ -159,7 +162,7 @@ pub fn load(arguments: &mut ClientLoad) -> Answer {
         arguments.compile_options,
         arguments.compile_options_size,
     );
-    let mut inner = *arguments;
+    let mut inner = arguments.copied();
     inner.client = client.inner();
     inner.executable = own::<Executable>(arguments.executable)?.inner();
     inner.compile_options = options.as_ptr().cast_mut().cast();
@@ -193,7 +196,7 @@ pub fn deserialize_and_load(arguments: &mut ExecutableDeserializeAndLoad) -> Ans
         arguments.overridden_serialized_compile_options_size,
     );
     let started_ns = now_ns();
-    let mut inner = *arguments;
+    let mut inner = arguments.copied();
     inner.client = client.inner();
     inner.serialized_executable = code.as_ptr().cast_mut().cast();
     inner.serialized_executable_size = code.len();

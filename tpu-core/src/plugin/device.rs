@@ -9,11 +9,15 @@ use crate::pjrt::{
     DeviceAddressableMemories, DeviceClearMemoryStats, DeviceDefaultMemory, DeviceGetAttributes,
     DeviceGetDescription, DeviceMemoryStats, Raw,
 };
-use crate::session::SESSION;
+use crate::session::{Place, SESSION};
 
 /// A device of a client. Lives as long as the process, as the client does.
 pub struct Device {
     pub inner: Raw,
+    /// Its number.
+    pub id: i32,
+    /// Where what is on it is counted.
+    pub place: Place,
     pub description: Raw,
     pub memories: Vec<Raw>,
     pub default_memory: Raw,
@@ -61,17 +65,16 @@ pub fn memory_stats(arguments: &mut DeviceMemoryStats) -> Answer {
     if wrapped::get()?.real {
         return forward::<_, Device>(arguments, |arguments| &mut arguments.device);
     }
-    own::<Device>(arguments.device)?;
-    let residency = &SESSION.residency;
-    let live = residency.live() as i64;
-    let peak = residency.peak() as i64;
-    let limit = residency.limit() as i64;
+    let place = own::<Device>(arguments.device)?.place;
+    let memory = SESSION.residency.memory(place);
+    let (live, peak) = (memory.live_bytes as i64, memory.peak_bytes as i64);
+    let limit = SESSION.residency.limit() as i64;
     arguments.bytes_in_use = live;
     arguments.peak_bytes_in_use = peak;
     arguments.peak_bytes_in_use_is_set = 1;
-    arguments.num_allocs = residency.buffers() as i64;
+    arguments.num_allocs = memory.live_buffers as i64;
     arguments.num_allocs_is_set = 1;
-    arguments.largest_alloc_size = residency.largest() as i64;
+    arguments.largest_alloc_size = memory.largest_bytes as i64;
     arguments.largest_alloc_size_is_set = 1;
     arguments.bytes_limit = limit;
     arguments.bytes_limit_is_set = 1;

@@ -168,6 +168,20 @@ unsafe extern "C" fn finish(error: Raw, user: Raw) {
     }
 }
 
+/// Keep `value` until `event` of the wrapped plug-in is done; for ever where there is no event.
+pub fn keep_until<T: Send + 'static>(event: Raw, value: T) {
+    unsafe extern "C" fn done<T>(error: Raw, user: Raw) {
+        drop(failure(error));
+        // SAFETY: made by `listen`, called once.
+        drop(unsafe { Box::from_raw(user.cast::<T>()) });
+    }
+    if event.is_null() {
+        std::mem::forget(value);
+    } else {
+        let _ = listen(event, value, done::<T>);
+    }
+}
+
 /// Free an event of the wrapped plug-in that nobody waits for.
 pub fn discard(inner: Raw) {
     if !inner.is_null() {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::client::Client;
+use super::device::Device;
 use super::failure::{Answer, Failure};
 use super::handle::{Handle, forward, give, hold, keep_bytes, own, take};
 use super::wrapped;
@@ -15,6 +16,7 @@ use crate::pjrt::{
     MemoryKind, Raw,
 };
 use crate::program;
+use crate::session::Place;
 
 /// A compiled program.
 pub struct Executable {
@@ -57,12 +59,20 @@ pub struct LoadedExecutable {
     pub program: u64,
     pub name: Arc<str>,
     pub need: Need,
-    /// Bytes of each result, known after the first launch.
-    pub output_bytes: OnceLock<Box<[u64]>>,
+    /// Size and place of each result, known after the first launch.
+    pub results: OnceLock<Box<[Output]>>,
     /// The cached form it was loaded from. XLA on a CPU does not write the machine code of a
     /// program it did not compile itself, so this is what saving it again must give.
     pub sealed: Option<Arc<[u8]>>,
     devices: Vec<Raw>,
+}
+
+/// A result of a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    pub bytes: u64,
+    /// In memory of the host, not in HBM.
+    pub on_host: bool,
 }
 
 /// Device memory a launch needs beside its arguments.
@@ -89,6 +99,20 @@ impl Handle for LoadedExecutable {
 }
 
 impl LoadedExecutable {
+    /// Where the HBM is that a launch uses for the device at `index` of its list; `chosen` is the
+    /// device a caller chose instead.
+    pub fn place(&self, index: usize, chosen: Raw) -> Result<Place, Failure> {
+        let device = if chosen.is_null() {
+            self.devices.get(index).copied().unwrap_or(chosen)
+        } else {
+            chosen
+        };
+        if device.is_null() {
+            return Ok(Place::Device(0));
+        }
+        own::<Device>(device).map(|device| device.place)
+    }
+
     /// A handle for `inner`, with all that a launch must know asked once.
     pub fn new(client: &'static Client, inner: Raw, program: u64) -> Result<Self, Failure> {
         let wrapped = wrapped::get()?;
@@ -136,7 +160,7 @@ impl LoadedExecutable {
             program,
             name,
             need,
-            output_bytes: OnceLock::new(),
+            results: OnceLock::new(),
             sealed: None,
             devices,
         })

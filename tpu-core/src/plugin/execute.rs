@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::buffer::{self, Buffer};
+use super::callbacks::Callbacks;
 use super::device::Device;
 use super::event;
-use super::executable::LoadedExecutable;
+use super::executable::{LoadedExecutable, Output};
 use super::failure::{Answer, Failure};
 use super::handle::{Handle, give, own, take};
 use super::transfer::{admit, record_failure};
 use super::wrapped::{self, slice};
 use crate::pjrt::{
-    ExecuteContextCreate, ExecuteContextDestroy, ExecuteOptions, LoadedExecutableExecute, Raw,
+    Arguments, ExecuteContextCreate, ExecuteContextDestroy, ExecuteOptions,
+    LoadedExecutableExecute, Raw,
 };
-use crate::session::{EventKind, SESSION};
+use crate::session::{EventKind, Hold, Place, SESSION, Share};
 
 /// Arguments and devices up to which a launch allocates nothing for its translation.
 const INLINE: usize = 32;
@@ -34,6 +36,7 @@ fn launch(arguments: &mut LoadedExecutableExecute) -> Answer {
     let options = unsafe { arguments.options.cast::<ExecuteOptions>().as_ref() };
     let kept = kept_bytes(options, if lists.is_empty() { &[] } else { given(0) })?;
     admit(
+        executable.place(0, arguments.execute_device)?,
         executable.need.extra(kept),
         format_args!("program `{}`", executable.name),
     )?;
@@ -64,12 +67,12 @@ fn launch(arguments: &mut LoadedExecutableExecute) -> Answer {
         *list = inner[device * arguments.num_args..].as_ptr();
     }
 
-    let translated = translated_options(options)?;
+    let mut translated = translated_options(options, devices)?;
     let mut events: [Raw; INLINE] = [std::ptr::null_mut(); INLINE];
-    let mut call = *arguments;
+    let mut call = arguments.copied();
     call.executable = executable.inner();
     call.argument_lists = inner_lists.as_ptr().cast_mut().cast();
-    if let Some(options) = &translated {
+    if let Some((options, _)) = &translated {
         call.options = std::ptr::from_ref(options).cast_mut().cast();
     }
     if !arguments.execute_device.is_null() {
@@ -99,28 +102,57 @@ fn launch(arguments: &mut LoadedExecutableExecute) -> Answer {
             own::<Buffer>(*raw)?.settle_donation();
         }
     }
-    adopt_outputs(executable, arguments.output_lists, devices);
+    adopt_outputs(executable, arguments, devices)?;
+    if let Some(callbacks) = translated.take().and_then(|(_, callbacks)| callbacks) {
+        keep_callbacks(&call, devices, Arc::new(callbacks));
+    }
     settle_events(&call, wanted, devices, work);
     Ok(())
 }
 
 /// Put our handles in the places where the plug-in wrote its results.
-fn adopt_outputs(executable: &LoadedExecutable, lists: Raw, devices: usize) {
-    for list in slice::<*mut Raw>(lists, devices) {
+fn adopt_outputs(
+    executable: &LoadedExecutable,
+    arguments: &LoadedExecutableExecute,
+    devices: usize,
+) -> Answer {
+    let lists = slice::<*mut Raw>(arguments.output_lists, devices);
+    for (device, list) in lists.iter().enumerate() {
         if list.is_null() || executable.outputs == 0 {
             continue;
         }
         // SAFETY: the caller gave room for each result of each device, and the plug-in filled it.
         let outputs = unsafe { std::slice::from_raw_parts_mut(*list, executable.outputs) };
-        let sizes = executable.output_bytes.get_or_init(|| {
-            outputs
-                .iter()
-                .map(|inner| buffer::measure(*inner))
-                .collect()
+        let client = executable.client;
+        let place = executable.place(device, arguments.execute_device)?;
+        let results = executable.results.get_or_init(|| {
+            let describe = |inner: &Raw| Output {
+                bytes: buffer::measure(*inner),
+                on_host: buffer::locate(client, *inner) == Place::Host,
+            };
+            outputs.iter().map(describe).collect()
         });
-        for (inner, bytes) in outputs.iter_mut().zip(sizes) {
-            *inner = Buffer::adopt(executable.client, *inner, *bytes);
+        for (inner, Output { bytes, on_host }) in outputs.iter_mut().zip(results) {
+            // A result the plug-in left out is none for the caller either.
+            if inner.is_null() {
+                continue;
+            }
+            let share = Share::new(if *on_host { Place::Host } else { place }, *bytes);
+            *inner = Buffer::adopt(client, *inner, Hold::of(share))?;
         }
+    }
+    Ok(())
+}
+
+/// The plug-in calls them until the last device has ended.
+fn keep_callbacks(call: &LoadedExecutableExecute, devices: usize, callbacks: Arc<Callbacks>) {
+    let events = slice::<Raw>(call.device_complete_events, devices);
+    if events.is_empty() {
+        std::mem::forget(callbacks);
+        return;
+    }
+    for event in events {
+        event::keep_until(*event, Arc::clone(&callbacks));
     }
 }
 
@@ -172,23 +204,29 @@ fn kept_bytes(options: Option<&ExecuteOptions>, given: &[Raw]) -> Result<u64, Fa
     Ok(bytes)
 }
 
-/// The caller's options with the plug-in's context; `None` when they can pass as they are.
-fn translated_options(options: Option<&ExecuteOptions>) -> Result<Option<ExecuteOptions>, Failure> {
+/// The caller's options with handles and functions the plug-in can use; `None` when they can pass as
+/// they are. The functions must be kept until the launch has ended.
+fn translated_options(
+    options: Option<&ExecuteOptions>,
+    devices: usize,
+) -> Result<Option<(ExecuteOptions, Option<Callbacks>)>, Failure> {
     let Some(options) = options else {
         return Ok(None);
     };
-    if options.num_send_ops > 0 || options.num_recv_ops > 0 {
-        return Err(Failure::unimplemented(
-            "programs that exchange data with the host while they run",
-        ));
-    }
-    if options.context.is_null() {
+    let exchanges = options.num_send_ops > 0 || options.num_recv_ops > 0;
+    if options.context.is_null() && !exchanges {
         return Ok(None);
     }
     let mut translated = *options;
     translated.struct_size = size_of::<ExecuteOptions>().min(options.struct_size);
-    translated.context = own::<ExecuteContext>(options.context)?.inner();
-    Ok(Some(translated))
+    if !options.context.is_null() {
+        translated.context = own::<ExecuteContext>(options.context)?.inner();
+    }
+    let callbacks = exchanges.then(|| Callbacks::new(options, devices));
+    if let Some(callbacks) = &callbacks {
+        callbacks.fill(&mut translated);
+    }
+    Ok(Some((translated, callbacks)))
 }
 
 /// Data a caller attaches to launches.
@@ -216,7 +254,7 @@ pub fn destroy_context(arguments: &mut ExecuteContextDestroy) -> Answer {
     let Some(context) = take::<ExecuteContext>(arguments.context) else {
         return Ok(());
     };
-    let mut inner = *arguments;
+    let mut inner = arguments.copied();
     inner.context = context.inner;
     wrapped::get()?.call(&mut inner)
 }

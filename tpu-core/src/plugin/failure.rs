@@ -3,7 +3,10 @@
 use std::ffi::c_char;
 use std::fmt;
 
-use crate::pjrt::{Code, ErrorDestroy, ErrorForEachPayload, ErrorGetCode, ErrorMessage, Raw};
+use super::calls;
+use crate::pjrt::{
+    Arguments, Code, ErrorDestroy, ErrorForEachPayload, ErrorGetCode, ErrorMessage, Raw,
+};
 
 /// Why a call failed.
 #[derive(Clone, Debug)]
@@ -29,6 +32,10 @@ impl Failure {
 
     pub fn unimplemented(message: impl Into<String>) -> Self {
         Self::new(Code::UNIMPLEMENTED, message)
+    }
+
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(Code::INTERNAL, message)
     }
 
     /// The object for the caller, who frees it through the table.
@@ -86,6 +93,14 @@ fn object<'a>(raw: Raw) -> Option<&'a ErrorObject> {
     unsafe { raw.cast::<ErrorObject>().as_ref() }
 }
 
+/// Take an error that this module gave out: what it says, and free it. `None` for null.
+pub fn take_back(raw: Raw) -> Option<Failure> {
+    let failure = object(raw)?.failure.clone();
+    // SAFETY: made by `into_raw`; the caller gives it back.
+    unsafe { destroy(raw) };
+    Some(failure)
+}
+
 unsafe extern "C" fn destroy(raw: Raw) {
     if !raw.is_null() {
         // SAFETY: made by `into_raw`, destroyed once by contract.
@@ -111,6 +126,7 @@ unsafe extern "C" fn for_each_payload(_error: Raw, _visitor: Raw, _user: Raw) {}
 
 /// Free an error; null is none.
 pub unsafe extern "C" fn error_destroy(arguments: Raw) -> Raw {
+    calls::note(ErrorDestroy::SLOT, arguments);
     // SAFETY: the caller gives the argument struct of this slot, or null.
     if let Some(arguments) = unsafe { arguments.cast::<ErrorDestroy>().as_ref() } {
         // SAFETY: `destroy` accepts what this module gave out, and null.
@@ -121,6 +137,7 @@ pub unsafe extern "C" fn error_destroy(arguments: Raw) -> Raw {
 
 /// Text of an error; none for null.
 pub unsafe extern "C" fn error_message(arguments: Raw) -> Raw {
+    calls::note(ErrorMessage::SLOT, arguments);
     // SAFETY: the caller gives the argument struct of this slot, or null.
     if let Some(arguments) = unsafe { arguments.cast::<ErrorMessage>().as_mut() } {
         let text = object(arguments.error).map_or("", |error| error.failure.message.as_str());

@@ -14,10 +14,14 @@ pub fn allocate(arguments: &mut HostMemoryAllocate) -> Answer {
     let wrapped = wrapped::get()?;
     if let Some(function) = wrapped.host_memory() {
         let mut inner = *arguments;
+        inner.struct_size = size_of::<HostMemoryAllocate>();
         inner.client = own::<Client>(arguments.client)?.inner();
         wrapped.call_function(function, &mut inner)?;
         inner.client = arguments.client;
-        *arguments = inner;
+        *arguments = HostMemoryAllocate {
+            struct_size: arguments.struct_size,
+            ..inner
+        };
         return Ok(());
     }
     arguments.pointer = std::ptr::null_mut();

@@ -40,6 +40,7 @@ pub fn destroy(arguments: &mut LayoutDestroy) -> Answer {
         return Ok(());
     };
     let mut inner = *arguments;
+    inner.struct_size = size_of::<LayoutDestroy>();
     inner.layout = layout.inner;
     wrapped::get()?.call_layouts(LayoutDestroy::INDEX, &mut inner)
 }

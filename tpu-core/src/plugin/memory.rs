@@ -7,6 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use super::failure::Answer;
 use super::handle::{Handle, own};
 use crate::pjrt::{MemoryAddressableByDevices, Raw};
+use crate::session::Place;
 
 /// A memory space. Callers of interface 0.112 and later expect its function table first.
 #[repr(C)]
@@ -14,6 +15,8 @@ pub struct Memory {
     table: *const MemoryTable,
     inner: Raw,
     devices: OnceLock<Vec<Raw>>,
+    /// The device whose HBM it is; none for memory of the host.
+    home: OnceLock<Place>,
     attached: Mutex<HashMap<usize, Attached>>,
 }
 
@@ -63,6 +66,7 @@ impl Memory {
             table: &raw const MEMORY_TABLE,
             inner,
             devices: OnceLock::new(),
+            home: OnceLock::new(),
             attached: Mutex::new(HashMap::new()),
         }
     }
@@ -70,6 +74,16 @@ impl Memory {
     /// Say which devices, by our handles, can use it.
     pub fn set_devices(&self, devices: Vec<Raw>) {
         let _ = self.devices.set(devices);
+    }
+
+    /// Say that it is the HBM of a device.
+    pub fn set_home(&self, device: Place) {
+        let _ = self.home.set(device);
+    }
+
+    /// Where what is in it is counted.
+    pub fn place(&self) -> Place {
+        self.home.get().copied().unwrap_or(Place::Host)
     }
 }
 

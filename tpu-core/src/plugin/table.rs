@@ -14,11 +14,11 @@ use super::failure::{self, Answer, Failure};
 use super::handle::forward;
 use super::memory::Memory;
 use super::topology::Topology;
+use super::transfer_manager::TransferManager;
 use super::{
-    buffer, client, compile, description, device, event, executable, execute, host_memory, layouts,
-    memory, topology,
+    alias, buffer, callbacks, calls, client, compile, description, device, event, executable,
+    execute, host_memory, layouts, memory, topology, tracking, transfer, transfer_manager, wrapped,
 };
-use super::{transfer, wrapped};
 #[allow(
     clippy::wildcard_imports,
     reason = "one argument struct for each of the table's functions"
@@ -61,6 +61,7 @@ pub fn log(message: fmt::Arguments<'_>) {
 
 /// Run `function` on a caller's arguments; anything wrong becomes an error object.
 fn guarded<A: Arguments>(raw: Raw, function: fn(&mut A) -> Answer) -> Raw {
+    calls::note(A::SLOT, raw);
     let answer = catch_unwind(AssertUnwindSafe(|| {
         let arguments = layouts::checked::<A>(raw, A::SIZE)?;
         function(arguments)
@@ -89,16 +90,6 @@ fn finish(answer: std::thread::Result<Answer>, name: &str) -> Raw {
     failure.into_raw()
 }
 
-macro_rules! refuse {
-    ($slots:ident, $($slot:literal)*) => { $( {
-        unsafe extern "C" fn entry(_arguments: Raw) -> Raw {
-            let message = format!("{} is not offered by tpu-core", SLOT_NAMES[$slot]);
-            finish(Ok(Err(Failure::unimplemented(message))), SLOT_NAMES[$slot])
-        }
-        $slots[$slot] = Some(entry as Function);
-    } )* };
-}
-
 macro_rules! offer {
     ($slots:ident, $($arguments:ident => $function:expr),* $(,)?) => { $( {
         unsafe extern "C" fn entry(raw: Raw) -> Raw {
@@ -119,9 +110,6 @@ macro_rules! pass {
 
 fn build(extension: Raw) -> Api {
     let mut slots: [Option<Function>; SLOT_COUNT] = [None; SLOT_COUNT];
-    // Streams, asynchronous transfer managers, alias buffers, tracking events and bitcasts have
-    // handles or shared memory of their own that are not translated.
-    refuse!(slots, 77 78 79 80 81 101 102 103 104 105 106 107 108 109 115 116 119 122 123 131);
     slots[ErrorDestroy::SLOT] = Some(failure::error_destroy);
     slots[ErrorMessage::SLOT] = Some(failure::error_message);
     fill_runtime(&mut slots);
@@ -177,6 +165,8 @@ fn fill_runtime(slots: &mut Slots) {
         DeviceMemoryStats => device::memory_stats,
         DeviceClearMemoryStats => device::clear_memory_stats,
         DeviceGetAttributes => device::attributes,
+        DeviceCreateAsyncTrackingEvent => tracking::create,
+        AsyncTrackingEventDestroy => tracking::destroy,
         MemoryAddressableByDevices => memory::devices,
         TopologyDescriptionCreate => topology::create,
         TopologyDescriptionDestroy => topology::destroy,
@@ -213,6 +203,11 @@ fn fill_programs(slots: &mut Slots) {
         LoadedExecutableAddressableDeviceLogicalIds => executable::logical_ids,
         LoadedExecutableGetDeviceAssignment => executable::device_assignment,
         LoadedExecutableExecute => execute::execute,
+        CopyToDeviceStreamDestroy => callbacks::destroy_stream,
+        CopyToDeviceStreamAddChunk => callbacks::add_chunk,
+        CopyToDeviceStreamTotalBytes => |arguments| callbacks::pass_stream(arguments, |a| &mut a.stream),
+        CopyToDeviceStreamGranuleSize => |arguments| callbacks::pass_stream(arguments, |a| &mut a.stream),
+        CopyToDeviceStreamCurrentBytes => |arguments| callbacks::pass_stream(arguments, |a| &mut a.stream),
         ExecuteContextCreate => execute::create_context,
         ExecuteContextDestroy => execute::destroy_context,
     );
@@ -231,12 +226,23 @@ fn fill_buffers(slots: &mut Slots) {
         ClientCreateUninitializedBuffer => transfer::uninitialized,
         ClientCreateViewOfDeviceBuffer => transfer::view,
         ClientCreateErrorBuffer => transfer::error_buffer,
+        ClientCreateAliasBuffer => alias::create,
+        ClientFulfillAliasBuffer => alias::fulfil,
+        ClientCreateBuffersForAsyncHostToDevice => transfer_manager::create,
+        TransferManagerDestroy => transfer_manager::destroy,
+        TransferManagerRetrieveBuffer => transfer_manager::retrieve,
+        TransferManagerDevice => transfer_manager::device,
+        TransferManagerTransferData => transfer_manager::transfer,
+        TransferManagerTransferLiteral => transfer_manager::transfer_literal,
         BufferDestroy => buffer::destroy,
         BufferDelete => buffer::delete,
         BufferDevice => buffer::device,
         BufferMemory => buffer::memory,
         BufferReadyEvent => buffer::ready_event,
         BufferDonateWithControlDependency => buffer::donate,
+        BufferBitcast => buffer::bitcast,
+        BufferIncreaseExternalReferenceCount => buffer::keep,
+        BufferDecreaseExternalReferenceCount => buffer::let_go,
         BufferCopyToDevice => transfer::copy_to_device,
         BufferCopyToMemory => transfer::copy_to_memory,
         BufferToHostBuffer => transfer::to_host,
@@ -245,12 +251,14 @@ fn fill_buffers(slots: &mut Slots) {
     );
     pass!(slots, Buffer.buffer: BufferElementType BufferDimensions BufferUnpaddedDimensions
         BufferDynamicDimensionIndices BufferGetMemoryLayout BufferOnDeviceSizeInBytes BufferIsDeleted BufferIsOnCpu
-        BufferUnsafePointer BufferIncreaseExternalReferenceCount BufferDecreaseExternalReferenceCount
-        BufferOpaqueDeviceMemoryDataPointer);
+        BufferUnsafePointer BufferOpaqueDeviceMemoryDataPointer);
+    pass!(slots, TransferManager.transfer_manager: TransferManagerBufferCount TransferManagerBufferSize
+        TransferManagerSetBufferError TransferManagerAddMetadata);
 }
 
 fn host_memory_extension() -> HostMemoryExtension {
     unsafe extern "C" fn allocate(raw: Raw) -> Raw {
+        calls::note_host_memory(raw);
         guarded_extension::<HostMemoryAllocate>(raw, host_memory::allocate)
     }
     HostMemoryExtension {
@@ -268,6 +276,7 @@ fn layouts_extension(next: *mut ExtensionBase) -> LayoutsExtension {
     macro_rules! layouts {
         ($($arguments:ident => $function:expr),* $(,)?) => { $( {
             unsafe extern "C" fn entry(raw: Raw) -> Raw {
+                calls::note_layouts($arguments::INDEX, raw);
                 guarded_extension::<$arguments>(raw, $function)
             }
             functions[$arguments::INDEX] = Some(entry as Function);

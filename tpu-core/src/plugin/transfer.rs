@@ -15,9 +15,10 @@ use crate::pjrt::{
     BufferToHostBuffer, ClientBufferFromHostBuffer, ClientCreateErrorBuffer,
     ClientCreateUninitializedBuffer, ClientCreateViewOfDeviceBuffer, Code, Raw, element_bytes,
 };
-use crate::session::{EventKind, SESSION, Shortage};
+use crate::session::{EventKind, Hold, Place, SESSION, Share, Shortage};
+
 /// Bytes of a dense array.
-fn dense_bytes(dimensions: &[i64], buffer_type: u32) -> u64 {
+pub fn dense_bytes(dimensions: &[i64], buffer_type: u32) -> u64 {
     dimensions
         .iter()
         .map(|dimension| u64::try_from(*dimension).unwrap_or(0))
@@ -25,10 +26,10 @@ fn dense_bytes(dimensions: &[i64], buffer_type: u32) -> u64 {
 }
 
 /// Refuse what does not fit on the device, naming what was wanted and what there is.
-pub fn admit(bytes: u64, what: impl Display) -> Answer {
+pub fn admit(place: Place, bytes: u64, what: impl Display) -> Answer {
     SESSION
         .residency
-        .admit(bytes)
+        .admit(place, bytes)
         .map_err(|shortage| Failure::new(Code::RESOURCE_EXHAUSTED, explain(shortage, what)))
 }
 
@@ -95,12 +96,23 @@ fn inner_device(raw: Raw) -> Result<Raw, Failure> {
 }
 
 /// The plug-in's handle for an optional memory.
-fn inner_memory(raw: Raw) -> Result<Raw, Failure> {
+pub fn inner_memory(raw: Raw) -> Result<Raw, Failure> {
     if raw.is_null() {
         Ok(raw)
     } else {
         own::<Memory>(raw).map(Handle::inner)
     }
+}
+
+/// Where a new buffer will be, by the optional device and memory a caller gives.
+pub fn destination(device: Raw, memory: Raw) -> Result<Place, Failure> {
+    if !memory.is_null() {
+        return own::<Memory>(memory).map(Memory::place);
+    }
+    if !device.is_null() {
+        return own::<Device>(device).map(|device| device.place);
+    }
+    Ok(Place::Device(0))
 }
 
 pub fn from_host(arguments: &mut ClientBufferFromHostBuffer) -> Answer {
@@ -115,7 +127,8 @@ fn upload(arguments: &mut ClientBufferFromHostBuffer) -> Answer {
         slice::<i64>(arguments.dims, arguments.num_dims),
         arguments.kind,
     );
-    admit(bytes, "a tensor copied from the host")?;
+    let place = destination(device, memory)?;
+    admit(place, bytes, "a tensor copied from the host")?;
     arguments.client = owner.inner();
     arguments.device = inner_device(device)?;
     arguments.memory = inner_memory(memory)?;
@@ -133,7 +146,8 @@ fn upload(arguments: &mut ClientBufferFromHostBuffer) -> Answer {
         .fetch_add(bytes, Ordering::Relaxed);
     event::watch(buffer::ready(arguments.buffer), false, work);
     arguments.done_with_host_buffer = event::wrap(arguments.done_with_host_buffer);
-    arguments.buffer = Buffer::adopt_measured(owner, arguments.buffer);
+    let share = Share::new(place, buffer::measure(arguments.buffer));
+    arguments.buffer = Buffer::adopt(owner, arguments.buffer, Hold::of(share))?;
     Ok(())
 }
 
@@ -190,27 +204,29 @@ fn downloaded(answer: Answer, bytes: u64, work: crate::session::Work, event: &mu
 
 pub fn copy_to_device(arguments: &mut BufferCopyToDevice) -> Answer {
     let buffer = own::<Buffer>(arguments.buffer)?;
-    admit(buffer.bytes(), "a copy of a tensor").map_err(record_failure)?;
     let (raw, device) = (arguments.buffer, arguments.dst_device);
-    arguments.dst_device = own::<Device>(device)?.inner();
+    let target = own::<Device>(device)?;
+    admit(target.place, buffer.bytes(), "a copy of a tensor").map_err(record_failure)?;
+    arguments.dst_device = target.inner();
     arguments.buffer = buffer.inner();
     let answer = wrapped::get().and_then(|wrapped| wrapped.call(arguments));
     (arguments.buffer, arguments.dst_device) = (raw, device);
     answer.map_err(record_failure)?;
-    arguments.dst_buffer = Buffer::adopt_measured(buffer.client, arguments.dst_buffer);
+    arguments.dst_buffer = Buffer::adopt_new(buffer.client, arguments.dst_buffer)?;
     Ok(())
 }
 
 pub fn copy_to_memory(arguments: &mut BufferCopyToMemory) -> Answer {
     let buffer = own::<Buffer>(arguments.buffer)?;
-    admit(buffer.bytes(), "a copy of a tensor").map_err(record_failure)?;
     let (raw, memory) = (arguments.buffer, arguments.dst_memory);
-    arguments.dst_memory = own::<Memory>(memory)?.inner();
+    let target = own::<Memory>(memory)?;
+    admit(target.place(), buffer.bytes(), "a copy of a tensor").map_err(record_failure)?;
+    arguments.dst_memory = target.inner();
     arguments.buffer = buffer.inner();
     let answer = wrapped::get().and_then(|wrapped| wrapped.call(arguments));
     (arguments.buffer, arguments.dst_memory) = (raw, memory);
     answer.map_err(record_failure)?;
-    arguments.dst_buffer = Buffer::adopt_measured(buffer.client, arguments.dst_buffer);
+    arguments.dst_buffer = Buffer::adopt_new(buffer.client, arguments.dst_buffer)?;
     Ok(())
 }
 
@@ -219,6 +235,7 @@ pub fn uninitialized(arguments: &mut ClientCreateUninitializedBuffer) -> Answer 
     let owner = client_of(client)?;
     let dimensions = slice::<i64>(arguments.shape_dims, arguments.shape_num_dims);
     admit(
+        destination(device, memory)?,
         dense_bytes(dimensions, arguments.shape_element_type),
         "a new tensor",
     )
@@ -229,7 +246,7 @@ pub fn uninitialized(arguments: &mut ClientCreateUninitializedBuffer) -> Answer 
     let answer = wrapped::get().and_then(|wrapped| wrapped.call(arguments));
     (arguments.client, arguments.device, arguments.memory) = (client, device, memory);
     answer.map_err(record_failure)?;
-    arguments.buffer = Buffer::adopt_measured(owner, arguments.buffer);
+    arguments.buffer = Buffer::adopt_new(owner, arguments.buffer)?;
     Ok(())
 }
 
@@ -243,7 +260,7 @@ pub fn view(arguments: &mut ClientCreateViewOfDeviceBuffer) -> Answer {
     let answer = wrapped::get().and_then(|wrapped| wrapped.call(arguments));
     (arguments.client, arguments.device, arguments.memory) = (client, device, memory);
     answer?;
-    arguments.buffer = Buffer::adopt(owner, arguments.buffer, 0);
+    arguments.buffer = Buffer::adopt(owner, arguments.buffer, Hold::nothing())?;
     Ok(())
 }
 
@@ -256,7 +273,7 @@ pub fn error_buffer(arguments: &mut ClientCreateErrorBuffer) -> Answer {
     let answer = wrapped::get().and_then(|wrapped| wrapped.call(arguments));
     (arguments.client, arguments.memory) = (client, memory);
     answer?;
-    arguments.buffer = Buffer::adopt(owner, arguments.buffer, 0);
+    arguments.buffer = Buffer::adopt(owner, arguments.buffer, Hold::nothing())?;
     Ok(())
 }
 

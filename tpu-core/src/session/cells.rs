@@ -12,7 +12,7 @@ use super::lock;
 pub type CellId = u32;
 
 /// Different cells whose names are kept; later ones are stamped as no cell.
-const MOST_CELLS: usize = 65_536;
+pub(super) const MOST_CELLS: usize = 65_536;
 
 /// Names of cells, and the one that runs.
 pub struct Cells {
@@ -62,6 +62,15 @@ impl Cells {
         let number = names.list.len() as CellId;
         names.numbers.insert(name, number);
         number
+    }
+
+    /// Name of a cell; empty for none.
+    pub fn name(&self, cell: CellId) -> String {
+        let names = lock(&self.names);
+        let name = (cell as usize)
+            .checked_sub(1)
+            .and_then(|index| names.as_ref()?.list.get(index));
+        name.map(ToString::to_string).unwrap_or_default()
     }
 
     /// Records with the names of their cells.
