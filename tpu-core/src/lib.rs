@@ -18,7 +18,7 @@ mod bytecode;
 mod cache;
 pub mod choice;
 pub mod client;
-mod pjrt;
+pub mod pjrt;
 mod plugin;
 mod program;
 mod rewrite;
@@ -28,4 +28,6 @@ mod trial;
 pub use api::Snapshot;
 pub use choice::parse_size;
 pub use client::{AttachError, Session};
+#[doc(hidden)]
+pub use plugin::{GetPjrtApi, wrap_table};
 pub use session::{Event, EventKind, Identity};

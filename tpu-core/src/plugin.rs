@@ -66,3 +66,9 @@ pub extern "C" fn GetLibtpuSdkApi() -> *const c_void {
 pub fn problem() -> Option<String> {
     wrapped::get().err().map(|failure| failure.message)
 }
+
+/// Wrap a function table of this process, before anything else is wrapped: for tests and
+/// measurements. False when something is wrapped already, and why where the table is of no use.
+pub fn wrap_table(api: &'static Api) -> Result<bool, String> {
+    wrapped::set(api)
+}

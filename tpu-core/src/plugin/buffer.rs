@@ -6,7 +6,7 @@ use super::client::Client;
 use super::device::Device;
 use super::event;
 use super::failure::{Answer, Failure};
-use super::handle::{Handle, forward, give, own, take};
+use super::handle::{Handle, forward, give, own, present, take};
 use super::memory::Memory;
 use super::wrapped;
 use crate::pjrt::{
@@ -37,11 +37,8 @@ impl Handle for Buffer {
 impl Buffer {
     /// A handle for `inner`, which has `hold` of the device's memory.
     pub fn adopt(client: &'static Client, inner: Raw, hold: Hold) -> Result<Raw, Failure> {
-        if inner.is_null() {
-            return Err(Failure::internal("the plug-in gave no buffer"));
-        }
         Ok(give(Self {
-            inner,
+            inner: present(inner, Self::NAME)?,
             client,
             hold,
             outside: Mutex::new(Vec::new()),
@@ -50,9 +47,7 @@ impl Buffer {
 
     /// As [`Self::adopt`] for memory that is new, as large and where the plug-in says.
     pub fn adopt_new(client: &'static Client, inner: Raw) -> Result<Raw, Failure> {
-        if inner.is_null() {
-            return Self::adopt(client, inner, Hold::nothing());
-        }
+        let inner = present(inner, Self::NAME)?;
         let share = Share::new(locate(client, inner), measure(inner));
         Self::adopt(client, inner, Hold::of(share))
     }
@@ -70,7 +65,7 @@ impl Buffer {
 
     /// A program may have taken it over: uncount it if so.
     pub fn settle_donation(&self) {
-        if !self.hold.is_empty()
+        if !self.hold.is_over()
             && is_gone(self.inner)
             && let Some(share) = self.hold.end()
         {

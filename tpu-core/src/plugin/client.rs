@@ -6,7 +6,7 @@ use super::description::DeviceDescription;
 use super::device::Device;
 use super::executable::learn_default_memory;
 use super::failure::{Answer, Failure};
-use super::handle::{Handle, forward, give, own};
+use super::handle::{Handle, forward, give, own, present};
 use super::memory::Memory;
 use super::topology::Topology;
 use super::wrapped::{self, Wrapped, slice, text};
@@ -94,7 +94,7 @@ pub fn create(arguments: &mut ClientCreate) -> Answer {
         inner.num_options = 0;
     }
     wrapped.call(&mut inner)?;
-    let client = describe(wrapped, inner.client)?;
+    let client = describe(wrapped, present(inner.client, Client::NAME)?)?;
     if let Some(memory) = client
         .addressable
         .first()
@@ -191,12 +191,13 @@ fn describe_device(
     let mut description = DeviceGetDescription::new();
     description.device = inner;
     wrapped.call(&mut description)?;
+    let described = present(description.device_description, DeviceDescription::NAME)?;
     let mut number = DeviceDescriptionId::new();
-    number.device_description = description.device_description;
+    number.device_description = described;
     wrapped.call(&mut number)?;
     let id = number.id;
     let place = Place::Device(u16::try_from(pairs.devices.len()).unwrap_or(u16::MAX));
-    let description = give(DeviceDescription::new(description.device_description));
+    let description = give(DeviceDescription::new(described));
     if !local {
         return Ok(Device {
             inner,
@@ -217,7 +218,7 @@ fn describe_device(
     let mut default = DeviceDefaultMemory::new();
     default.device = inner;
     wrapped.call(&mut default)?;
-    let default_memory = pairs.memory(default.memory);
+    let default_memory = pairs.memory(present(default.memory, Memory::NAME)?);
     own::<Memory>(default_memory)?.set_home(place);
     Ok(Device {
         inner,

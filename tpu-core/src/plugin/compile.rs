@@ -9,7 +9,7 @@ use super::buffer::client_of;
 use super::client::Client;
 use super::executable::{Executable, LoadedExecutable};
 use super::failure::{Answer, Failure};
-use super::handle::{Handle, give, own};
+use super::handle::{Handle, give, own, present};
 use super::topology::Topology;
 use super::transfer::record_failure;
 use super::wrapped::{self, Wrapped, bytes};
@@ -150,7 +150,8 @@ pub fn compile_for_topology(arguments: &mut Compile) -> Answer {
     inner.compile_options = options.as_ptr().cast_mut().cast();
     inner.compile_options_size = options.len();
     wrapped.call(&mut inner).map_err(record_failure)?;
-    arguments.executable = give(Executable::new(inner.executable, None));
+    let inner = present(inner.executable, Executable::NAME)?;
+    arguments.executable = give(Executable::new(inner, None));
     Ok(())
 }
 

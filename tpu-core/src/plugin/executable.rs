@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use super::client::Client;
 use super::device::Device;
 use super::failure::{Answer, Failure};
-use super::handle::{Handle, forward, give, hold, keep_bytes, own, take};
+use super::handle::{Handle, forward, give, hold, keep_bytes, own, present, take};
 use super::wrapped;
 use crate::cache;
 use crate::pjrt::{
@@ -116,9 +116,11 @@ impl LoadedExecutable {
     /// A handle for `inner`, with all that a launch must know asked once.
     pub fn new(client: &'static Client, inner: Raw, program: u64) -> Result<Self, Failure> {
         let wrapped = wrapped::get()?;
+        let inner = present(inner, Self::NAME)?;
         let mut get = LoadedExecutableGetExecutable::new();
         get.loaded_executable = inner;
         wrapped.call(&mut get)?;
+        present(get.executable, Executable::NAME)?;
         let mut outputs = ExecutableNumOutputs::new();
         outputs.executable = get.executable;
         let mut name = ExecutableName::new();
@@ -191,7 +193,8 @@ pub fn get_executable(arguments: &mut LoadedExecutableGetExecutable) -> Answer {
         .sealed
         .clone();
     forward::<_, LoadedExecutable>(arguments, |arguments| &mut arguments.loaded_executable)?;
-    arguments.executable = give(Executable::new(arguments.executable, sealed));
+    let inner = present(arguments.executable, Executable::NAME)?;
+    arguments.executable = give(Executable::new(inner, sealed));
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use super::device::Device;
 use super::event;
 use super::executable::{LoadedExecutable, Output};
 use super::failure::{Answer, Failure};
-use super::handle::{Handle, give, own, take};
+use super::handle::{Handle, give, own, present, take};
 use super::transfer::{admit, record_failure};
 use super::wrapped::{self, slice};
 use crate::pjrt::{
@@ -30,11 +30,11 @@ fn launch(arguments: &mut LoadedExecutableExecute) -> Answer {
     let executable = own::<LoadedExecutable>(arguments.executable)?;
     let devices = arguments.num_devices;
     let lists = slice::<*const Raw>(arguments.argument_lists, devices);
-    let given = |device: usize| slice::<Raw>(lists[device].cast_mut().cast(), arguments.num_args);
+    let passed = |device: usize| slice::<Raw>(lists[device].cast_mut().cast(), arguments.num_args);
 
     // SAFETY: the caller gives options that live during the call, or null.
     let options = unsafe { arguments.options.cast::<ExecuteOptions>().as_ref() };
-    let kept = kept_bytes(options, if lists.is_empty() { &[] } else { given(0) })?;
+    let kept = kept_bytes(options, if lists.is_empty() { &[] } else { passed(0) })?;
     admit(
         executable.place(0, arguments.execute_device)?,
         executable.need.extra(kept),
@@ -51,7 +51,7 @@ fn launch(arguments: &mut LoadedExecutableExecute) -> Answer {
         &mut spilled
     };
     for device in 0..lists.len() {
-        for (index, raw) in given(device).iter().enumerate() {
+        for (index, raw) in passed(device).iter().enumerate() {
             inner[device * arguments.num_args + index] = own::<Buffer>(*raw)?.inner();
         }
     }
@@ -83,6 +83,7 @@ fn launch(arguments: &mut LoadedExecutableExecute) -> Answer {
         call.device_complete_events = events.as_mut_ptr().cast();
     }
 
+    clear_results(executable, &call);
     let name = Some(Arc::clone(&executable.name));
     let work = SESSION.start(
         EventKind::Execute,
@@ -98,16 +99,32 @@ fn launch(arguments: &mut LoadedExecutableExecute) -> Answer {
     // Inputs that were taken over leave the count before their successors enter it, so that the
     // peak is not raised by memory that exists once.
     for device in 0..lists.len() {
-        for raw in given(device) {
+        for raw in passed(device) {
             own::<Buffer>(*raw)?.settle_donation();
         }
     }
-    adopt_outputs(executable, arguments, devices)?;
     if let Some(callbacks) = translated.take().and_then(|(_, callbacks)| callbacks) {
         keep_callbacks(&call, devices, Arc::new(callbacks));
     }
+    if let Err(failure) = adopt_outputs(executable, arguments, devices) {
+        SESSION.abandon(&work);
+        return Err(failure);
+    }
     settle_events(&call, wanted, devices, work);
     Ok(())
+}
+
+/// Null in every place a result or event is to go: callers do not clear them.
+fn clear_results(executable: &LoadedExecutable, call: &LoadedExecutableExecute) {
+    let lists = slice::<*mut Raw>(call.output_lists, call.num_devices);
+    let events = (call.device_complete_events.cast::<Raw>(), call.num_devices);
+    let lists = lists.iter().map(|list| (*list, executable.outputs));
+    for (start, size) in lists.chain([events]).filter(|(start, _)| !start.is_null()) {
+        for index in 0..size {
+            // SAFETY: the caller, or we, gave room for each result and event.
+            unsafe { start.add(index).write(std::ptr::null_mut()) };
+        }
+    }
 }
 
 /// Put our handles in the places where the plug-in wrote its results.
@@ -125,6 +142,9 @@ fn adopt_outputs(
         let outputs = unsafe { std::slice::from_raw_parts_mut(*list, executable.outputs) };
         let client = executable.client;
         let place = executable.place(device, arguments.execute_device)?;
+        if outputs.iter().any(|inner| inner.is_null()) {
+            return Err(Failure::internal("the plug-in gave no result"));
+        }
         let results = executable.results.get_or_init(|| {
             let describe = |inner: &Raw| Output {
                 bytes: buffer::measure(*inner),
@@ -133,10 +153,6 @@ fn adopt_outputs(
             outputs.iter().map(describe).collect()
         });
         for (inner, Output { bytes, on_host }) in outputs.iter_mut().zip(results) {
-            // A result the plug-in left out is none for the caller either.
-            if inner.is_null() {
-                continue;
-            }
             let share = Share::new(if *on_host { Place::Host } else { place }, *bytes);
             *inner = Buffer::adopt(client, *inner, Hold::of(share))?;
         }
@@ -245,7 +261,7 @@ impl Handle for ExecuteContext {
 pub fn create_context(arguments: &mut ExecuteContextCreate) -> Answer {
     wrapped::get()?.call(arguments)?;
     arguments.context = give(ExecuteContext {
-        inner: arguments.context,
+        inner: present(arguments.context, ExecuteContext::NAME)?,
     });
     Ok(())
 }

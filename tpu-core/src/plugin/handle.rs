@@ -25,6 +25,14 @@ pub fn own<'a, H: Handle>(raw: Raw) -> Result<&'a H, Failure> {
         .ok_or_else(|| Failure::invalid(format!("no {} was given", H::NAME)))
 }
 
+/// An object the plug-in has just given, or an error where it gave none in spite of its success.
+pub fn present(raw: Raw, name: &str) -> Result<Raw, Failure> {
+    if raw.is_null() {
+        return Err(Failure::internal(format!("the plug-in gave no {name}")));
+    }
+    Ok(raw)
+}
+
 /// Take a handle back to free it; `None` for null.
 pub fn take<H: Handle>(raw: Raw) -> Option<Box<H>> {
     // SAFETY: made by `give`, freed once by contract.

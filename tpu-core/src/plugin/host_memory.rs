@@ -15,6 +15,8 @@ pub fn allocate(arguments: &mut HostMemoryAllocate) -> Answer {
     if let Some(function) = wrapped.host_memory() {
         let mut inner = *arguments;
         inner.struct_size = size_of::<HostMemoryAllocate>();
+        inner.pointer = std::ptr::null_mut();
+        inner.deleter = None;
         inner.client = own::<Client>(arguments.client)?.inner();
         wrapped.call_function(function, &mut inner)?;
         inner.client = arguments.client;

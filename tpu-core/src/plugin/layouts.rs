@@ -61,6 +61,7 @@ pub fn serialize(arguments: &mut LayoutSerialize) -> Answer {
 pub fn client_default(arguments: &mut ClientDefaultLayout) -> Answer {
     let raw = arguments.client;
     arguments.client = own::<Client>(raw)?.inner();
+    arguments.layout = std::ptr::null_mut();
     let answer = wrapped::get()?.call_layouts(ClientDefaultLayout::INDEX, arguments);
     arguments.client = raw;
     answer?;
@@ -71,6 +72,7 @@ pub fn client_default(arguments: &mut ClientDefaultLayout) -> Answer {
 pub fn of_buffer(arguments: &mut BufferLayout) -> Answer {
     let raw = arguments.buffer;
     arguments.buffer = own::<Buffer>(raw)?.inner();
+    arguments.layout = std::ptr::null_mut();
     let answer = wrapped::get()?.call_layouts(BufferLayout::INDEX, arguments);
     arguments.buffer = raw;
     answer?;
@@ -81,6 +83,7 @@ pub fn of_buffer(arguments: &mut BufferLayout) -> Answer {
 pub fn topology_default(arguments: &mut TopologyDefaultLayout) -> Answer {
     let raw = arguments.topology_description;
     arguments.topology_description = own::<Topology>(raw)?.inner();
+    arguments.layout = std::ptr::null_mut();
     let answer = wrapped::get()?.call_layouts(TopologyDefaultLayout::INDEX, arguments);
     arguments.topology_description = raw;
     answer?;

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::description::DeviceDescription;
 use super::failure::{Answer, Failure};
-use super::handle::{Handle, forward, give, hold, own, take};
+use super::handle::{Handle, forward, give, hold, own, present, take};
 use super::wrapped::{self, text};
 use crate::pjrt::{
     Arguments, NamedValue, Raw, TopologyDescriptionAttributes, TopologyDescriptionCreate,
@@ -31,6 +31,7 @@ impl Handle for Topology {
 impl Topology {
     /// A handle for `inner`; `owned` when the caller frees it, not the client.
     pub fn new(inner: Raw, owned: bool) -> Result<Self, Failure> {
+        let inner = present(inner, Self::NAME)?;
         let mut arguments = TopologyDescriptionGetDeviceDescriptions::new();
         arguments.topology = inner;
         wrapped::get()?.call(&mut arguments)?;

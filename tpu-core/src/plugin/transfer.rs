@@ -7,7 +7,7 @@ use super::buffer::{self, Buffer, client_of};
 use super::device::Device;
 use super::event;
 use super::failure::{Answer, Failure};
-use super::handle::{Handle, own};
+use super::handle::{Handle, own, present};
 use super::memory::Memory;
 use super::wrapped::{self, slice};
 use crate::pjrt::{
@@ -135,19 +135,23 @@ fn upload(arguments: &mut ClientBufferFromHostBuffer) -> Answer {
     let work = SESSION.start(EventKind::Upload, bytes, 0, None);
     let answer = wrapped.call(arguments);
     (arguments.client, arguments.device, arguments.memory) = (client, device, memory);
-    if let Err(failure) = answer {
-        SESSION.abandon(&work);
-        return Err(failure);
-    }
+    let inner = answer.and_then(|()| present(arguments.buffer, Buffer::NAME));
+    let inner = match inner {
+        Ok(inner) => inner,
+        Err(failure) => {
+            SESSION.abandon(&work);
+            return Err(failure);
+        }
+    };
     SESSION.activity.uploads.fetch_add(1, Ordering::Relaxed);
     SESSION
         .activity
         .upload_bytes
         .fetch_add(bytes, Ordering::Relaxed);
-    event::watch(buffer::ready(arguments.buffer), false, work);
+    event::watch(buffer::ready(inner), false, work);
     arguments.done_with_host_buffer = event::wrap(arguments.done_with_host_buffer);
-    let share = Share::new(place, buffer::measure(arguments.buffer));
-    arguments.buffer = Buffer::adopt(owner, arguments.buffer, Hold::of(share))?;
+    let share = Share::new(place, buffer::measure(inner));
+    arguments.buffer = Buffer::adopt(owner, inner, Hold::of(share))?;
     Ok(())
 }
 

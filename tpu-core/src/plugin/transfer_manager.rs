@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use super::buffer::{Buffer, client_of};
 use super::client::Client;
 use super::event;
-use super::failure::{Answer, Failure};
-use super::handle::{Handle, forward, give, own, take};
+use super::failure::Answer;
+use super::handle::{Handle, forward, give, own, present, take};
 use super::memory::Memory;
 use super::transfer::{admit, dense_bytes, record_failure};
 use super::wrapped::{self, slice};
@@ -52,15 +52,13 @@ fn create_and_count(arguments: &mut ClientCreateBuffersForAsyncHostToDevice) -> 
     inner.client = client.inner();
     inner.memory = super::transfer::inner_memory(arguments.memory)?;
     wrapped::get()?.call(&mut inner)?;
-    if inner.transfer_manager.is_null() {
-        return Err(Failure::internal("the plug-in gave no transfer manager"));
-    }
+    let manager = present(inner.transfer_manager, TransferManager::NAME)?;
     let shares = (0..).zip(sizes).map(|(index, dense)| {
-        let bytes = measure(inner.transfer_manager, index).unwrap_or(dense);
+        let bytes = measure(manager, index).unwrap_or(dense);
         Some(Share::new(place, bytes))
     });
     arguments.transfer_manager = give(TransferManager {
-        inner: inner.transfer_manager,
+        inner: manager,
         client,
         shares: Mutex::new(shares.collect()),
     });

@@ -34,6 +34,9 @@ pub struct Wrapped {
     pub maker: u64,
 }
 
+/// Extensions looked at. A chain that bites its tail is not followed for ever.
+const MOST_EXTENSIONS: usize = 64;
+
 static WRAPPED: OnceLock<Result<Wrapped, Failure>> = OnceLock::new();
 
 /// The plug-in to wrap, loaded at the first call.
@@ -78,6 +81,21 @@ fn open(choice: Choice) -> Result<Wrapped, String> {
     let table = unsafe { entry() };
     // SAFETY: a plug-in's table is never freed. A shorter table is only read up to its size.
     let api: &'static Api = unsafe { table.as_ref() }.ok_or("it has no function table")?;
+    around(api, library, choice)
+}
+
+/// Wrap a table of this process instead of a library's. False when something is wrapped already.
+pub fn set(api: &'static Api) -> Result<bool, String> {
+    let choice = Choice {
+        plugin: "a table of this process".into(),
+        generation: Generation::DEFAULT,
+        hbm_bytes: None,
+    };
+    let wrapped = around(api, std::ptr::null_mut(), choice)?;
+    Ok(WRAPPED.set(Ok(wrapped)).is_ok())
+}
+
+fn around(api: &'static Api, library: *mut c_void, choice: Choice) -> Result<Wrapped, String> {
     if api.version.major != 0 || api.struct_size < TABLE_OFFSET {
         return Err(format!(
             "its interface {}.{} is unknown",
@@ -99,7 +117,7 @@ fn open(choice: Choice) -> Result<Wrapped, String> {
                 / size_of::<Function>()
         }),
         real: symbol(library, c"GetLibtpuSdkApi").is_some(),
-        maker: maker(path),
+        maker: maker(&choice.plugin),
         generation: choice.generation,
         hbm_bytes: choice.hbm_bytes,
         path: choice.plugin,
@@ -114,6 +132,9 @@ fn maker(path: &Path) -> u64 {
 }
 
 fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
+    if library.is_null() {
+        return None;
+    }
     // SAFETY: an open library and a string that ends with a zero byte.
     let address = unsafe { libc::dlsym(library, name.as_ptr()) };
     (!address.is_null()).then_some(address)
@@ -129,8 +150,11 @@ fn extensions(
 ) {
     let mut found = (None, None);
     let mut next = api.extension_start.cast::<ExtensionBase>();
-    // SAFETY: the chain is made of live extension heads and ends with null.
-    while let Some(head) = unsafe { next.as_ref() } {
+    for _ in 0..MOST_EXTENSIONS {
+        // SAFETY: the chain is made of live extension heads and ends with null.
+        let Some(head) = (unsafe { next.as_ref() }) else {
+            break;
+        };
         let whole = head.struct_size >= size_of::<HostMemoryExtension>();
         match head.kind {
             // SAFETY: this type number stands for this struct; functions are read up to its size.
@@ -163,21 +187,21 @@ impl Wrapped {
 
     /// Whether it has the function these arguments are for.
     pub fn offers<A: Arguments>(&self) -> bool {
-        A::SLOT < self.slots && self.api.slots[A::SLOT].is_some()
+        self.function(A::SLOT).is_some()
+    }
+
+    /// The function at `slot`, where the table is long enough to have one.
+    fn function(&self, slot: usize) -> Option<Function> {
+        (slot < self.slots).then(|| self.api.slots[slot]).flatten()
     }
 
     /// Call the function these arguments are for.
     pub fn call<A: Arguments>(&self, arguments: &mut A) -> Answer {
-        if !self.offers::<A>() {
-            let name = SLOT_NAMES[A::SLOT];
-            return Err(Failure::unimplemented(format!(
-                "{name} is not offered by `{}`",
-                self.path.display()
-            )));
-        }
-        let Some(function) = self.api.slots[A::SLOT] else {
-            return Ok(());
-        };
+        let function = self.function(A::SLOT).ok_or_else(|| {
+            let (name, path) = (SLOT_NAMES[A::SLOT], self.path.display());
+            Failure::unimplemented(format!("{name} is not offered by `{path}`"))
+        })?;
+        arguments.clear_results();
         // SAFETY: the arguments are those of the slot, their handles the plug-in's own.
         self.answer(unsafe { function((&raw mut *arguments).cast()) })
     }
@@ -219,7 +243,7 @@ impl Wrapped {
     /// differs between versions.
     pub fn take_error(&self, error: Raw) -> Failure {
         let run = |slot: usize, arguments: Raw| {
-            if let Some(function) = self.api.slots[slot] {
+            if let Some(function) = self.function(slot) {
                 // SAFETY: argument structs of these slots around a live error of the plug-in.
                 unsafe { function(arguments) };
             }
@@ -248,9 +272,12 @@ pub fn bytes<'a>(start: Raw, size: usize) -> &'a [u8] {
     slice(start, size)
 }
 
-/// `size` items at `start`; none for null.
+/// `size` items at `start`; none for null, and none for what cannot be a list of them.
 pub fn slice<'a, T>(start: Raw, size: usize) -> &'a [T] {
-    if start.is_null() || size == 0 {
+    let possible = size
+        .checked_mul(size_of::<T>())
+        .is_some_and(|bytes| isize::try_from(bytes).is_ok());
+    if start.is_null() || size == 0 || !possible || !start.cast::<T>().is_aligned() {
         return &[];
     }
     // SAFETY: pointer and length come together in an argument struct and are valid during the call.

@@ -120,8 +120,12 @@ impl Hold {
         self.read(Share::bytes).unwrap_or(0)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.read(|_| ()).is_none()
+    /// There is no memory and there will be none.
+    pub fn is_over(&self) -> bool {
+        match self {
+            Self::Now(share) => lock(share).is_none(),
+            Self::Later(promise) => matches!(*lock(&promise.0), Promised::Over),
+        }
     }
 
     /// A part in the same memory for somebody else.
@@ -167,7 +171,7 @@ mod tests {
         let watch = first.another().unwrap();
         assert_eq!(holders(&watch), 3);
         drop(first.end());
-        assert!(first.is_empty() && first.another().is_none());
+        assert!(first.is_over() && first.another().is_none());
         assert_eq!((holders(&watch), second.bytes()), (2, 64));
         drop(second);
         assert_eq!(holders(&watch), 1);
