@@ -19,6 +19,8 @@ use crate::parent::Parent;
 use crate::request::Service;
 use crate::wire::EMPTY_OBJECT;
 
+/// An interrupt that comes so soon after another cancels what waits on the device.
+pub const AGAIN: Duration = Duration::from_secs(5);
 /// A cell that ends by then needs no word.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// Between two updates of the line.

@@ -19,7 +19,7 @@ use crate::connection::Connection;
 use crate::crash::LogTail;
 use crate::debugger::Debugger;
 use crate::input::{Asked, Input};
-use crate::interrupt::{Pending, Watch};
+use crate::interrupt::{self, Pending, Watch};
 use crate::language::Language;
 use crate::outbox::{Entry, Outbox, Publication, Reply, StreamName};
 use crate::parent::{Channel, Parent};
@@ -47,6 +47,8 @@ struct Running {
     beside: Vec<Arc<Parent>>,
     /// An interrupt that `current` has not obeyed yet.
     interrupt: Option<Pending>,
+    /// The last interrupt somebody asked for, and the cell that ran or had run.
+    interrupted: Option<(Instant, Option<String>)>,
     /// Number of the last cell, as it is shown.
     execution_count: i64,
 }
@@ -451,8 +453,18 @@ impl Kernel {
     // -- life -------------------------------------------------------------------------------------
 
     /// Somebody asks to interrupt the cell that runs: do so, and say what it waits for if it must.
+    /// Asked again soon after, cancel what the device has not begun.
     pub fn interrupt_for_user(&self) {
         let mut running = lock(&self.running);
+        let meant = running.current.as_ref().or(running.last.as_ref());
+        let now = (Instant::now(), meant.map(|cell| cell.msg_id.clone()));
+        let again = running
+            .interrupted
+            .replace(now.clone())
+            .is_some_and(|(at, cell)| cell == now.1 && at.elapsed() < interrupt::AGAIN);
+        if again {
+            self.cancel_device_work(running.current.is_none());
+        }
         let Some(current) = running.current.clone() else {
             return self.interrupt_subshells(&running.beside);
         };

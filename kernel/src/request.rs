@@ -153,6 +153,8 @@ pub enum Service {
     Locate,
     /// Interrupt what the subshells run.
     Interrupt,
+    /// What waited for the device was cancelled with no cell running: say what was lost.
+    Cancelled,
     /// Start the thread of a new subshell.
     Start(Arc<Subshell>),
     /// A front end wants to debug: start the debugger, which connects to this port with this token.

@@ -102,6 +102,12 @@ pub struct TpuCoreApi {
     /// Give the sink a JSON array of the PJRT functions that were called, how often, and how large
     /// the caller's argument struct was.
     pub calls: unsafe extern "C" fn(sink: Sink, context: *mut c_void),
+    /// Refuse launches that wait, and those that come, until `resume`. What runs is not stopped.
+    pub cancel: unsafe extern "C" fn(),
+    /// Launch again; returns how many launches were refused.
+    pub resume: unsafe extern "C" fn() -> u64,
+    /// Launches are refused now.
+    pub cancelling: unsafe extern "C" fn() -> bool,
 }
 
 static TABLE: TpuCoreApi = TpuCoreApi {
@@ -118,6 +124,9 @@ static TABLE: TpuCoreApi = TpuCoreApi {
     ongoing,
     holdings,
     calls,
+    cancel,
+    resume,
+    cancelling,
 };
 
 /// The table of this library; valid for ever.
@@ -170,6 +179,18 @@ unsafe extern "C" fn set_limit(bytes: u64) {
 
 unsafe extern "C" fn wait_idle(timeout_ns: u64) -> bool {
     catch_unwind(|| SESSION.wait_idle(Duration::from_nanos(timeout_ns))).unwrap_or(false)
+}
+
+unsafe extern "C" fn cancel() {
+    SESSION.window.cancel();
+}
+
+unsafe extern "C" fn resume() -> u64 {
+    SESSION.window.resume()
+}
+
+unsafe extern "C" fn cancelling() -> bool {
+    SESSION.window.is_cancelling()
 }
 
 unsafe extern "C" fn reset_peak() {

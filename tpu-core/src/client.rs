@@ -124,6 +124,24 @@ impl Session {
         unsafe { (self.api.reset_peak)() };
     }
 
+    /// Refuse launches that wait, and those that come, until [`Self::resume`]. What runs goes on.
+    pub fn cancel(&self) {
+        // SAFETY: takes nothing.
+        unsafe { (self.api.cancel)() };
+    }
+
+    /// Launch again; how many launches were refused.
+    pub fn resume(&self) -> u64 {
+        // SAFETY: takes nothing.
+        unsafe { (self.api.resume)() }
+    }
+
+    /// Launches are refused now.
+    pub fn is_cancelling(&self) -> bool {
+        // SAFETY: takes nothing.
+        unsafe { (self.api.cancelling)() }
+    }
+
     /// What goes on now: compiles first, then the oldest launch or transfer that has not ended.
     pub fn ongoing(&self) -> Vec<Ongoing> {
         let mut text = Vec::new();

@@ -13,6 +13,7 @@ mod journal;
 mod ongoing;
 mod pending;
 mod residency;
+mod window;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -28,6 +29,7 @@ pub use journal::{Event, EventKind, Journal, Record};
 pub use ongoing::{Compiling, Ongoing};
 pub use pending::{Open, Pending, Ticket};
 pub use residency::{Holdings, Place, PlaceMemory, Residency, Shortage};
+pub use window::{Cancelled, Cost, Room, Window};
 
 use crate::api::Snapshot;
 
@@ -39,6 +41,7 @@ pub struct Session {
     pub residency: Residency,
     pub activity: Activity,
     pub pending: Pending,
+    pub window: Window,
     pub compiling: Compiling,
     pub journal: Journal,
     pub cells: Cells,
@@ -55,6 +58,8 @@ pub struct Work {
     pub program: u64,
     pub name: Option<std::sync::Arc<str>>,
     pub ticket: Ticket,
+    /// A launch's place in the window, given back with the work.
+    pub room: Option<Room>,
 }
 
 impl Session {
@@ -63,6 +68,7 @@ impl Session {
             residency: Residency::new(),
             activity: Activity::new(),
             pending: Pending::new(),
+            window: Window::new(),
             compiling: Compiling::new(),
             journal: Journal::new(),
             cells: Cells::new(),
@@ -106,6 +112,7 @@ impl Session {
             program,
             name,
             ticket,
+            room: None,
         }
     }
 
@@ -113,7 +120,10 @@ impl Session {
     pub fn finish(&self, work: Work, failure: Option<(u32, &str)>) {
         let ended_ns = now_ns();
         if work.kind == EventKind::Execute {
-            self.activity.busy(work.started_ns, ended_ns);
+            let took_ns = self.activity.busy(work.started_ns, ended_ns);
+            if let Some(room) = &work.room {
+                room.learn(took_ns);
+            }
         }
         if let Some((code, message)) = failure {
             self.fail(work.cell, code, message, work.name.clone(), true);

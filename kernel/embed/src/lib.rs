@@ -53,8 +53,8 @@ mod _kernel {
     use crate::shells::{Shell, main_shell, raise_in_thread, subshell_ids};
     #[pymodule_export]
     use crate::tpu::{
-        tpu_attach, tpu_drain, tpu_events, tpu_holdings, tpu_identity, tpu_ongoing, tpu_parse_size,
-        tpu_set_cell, tpu_set_limit, tpu_snapshot,
+        tpu_attach, tpu_cancelling, tpu_drain, tpu_events, tpu_holdings, tpu_identity, tpu_ongoing,
+        tpu_parse_size, tpu_resume, tpu_set_cell, tpu_set_limit, tpu_snapshot,
     };
     #[pymodule_export]
     use crate::unraisable::unraisable;

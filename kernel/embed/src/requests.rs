@@ -19,6 +19,7 @@ const EXIT: &str = "exit";
 const LOCATE: &str = "locate";
 const START: &str = "start";
 const INTERRUPT: &str = "interrupt";
+const CANCELLED: &str = "cancelled";
 const START_DEBUGGER: &str = "start_debugger";
 
 #[pyclass(frozen, module = "tpu_kernel._kernel")]
@@ -100,6 +101,7 @@ impl Request {
             Service::Locate => LOCATE,
             Service::Start(_) => START,
             Service::Interrupt => INTERRUPT,
+            Service::Cancelled => CANCELLED,
             Service::StartDebugger { .. } => START_DEBUGGER,
         }
     }

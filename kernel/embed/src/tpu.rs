@@ -77,6 +77,16 @@ pub fn tpu_set_cell(cell_id: &str) -> PyResult<()> {
 }
 
 #[pyfunction]
+pub fn tpu_cancelling() -> bool {
+    device::session().is_some_and(Session::is_cancelling)
+}
+
+#[pyfunction]
+pub fn tpu_resume() -> u64 {
+    device::session().map_or(0, Session::resume)
+}
+
+#[pyfunction]
 pub fn tpu_drain(py: Python<'_>, timeout: f64) -> PyResult<bool> {
     let session = session()?;
     let timeout = Duration::try_from_secs_f64(timeout).unwrap_or_default();

@@ -115,7 +115,7 @@ def next_service(timeout: float) -> Request | None:
     None after `timeout` seconds. `msg_type == "exit"` asks the service thread to run the
     `atexit` functions because the main thread does not come back; it needs no reply.
     `"start"` asks to start the thread of the subshell `shell`, `"interrupt"` to interrupt what
-    subshells run, `"locate"` asks where the main thread is, for an interrupt that waits: `located` answers.
+    subshells run, `"cancelled"` to say what is lost of what waited for the device, `"locate"` asks where the main thread is, for an interrupt that waits: `located` answers.
     `"start_debugger"` asks to start pydevd and let it connect to `port` with `token`, both in its
     `content`: `debugger_started` or `debugger_failed` answers.
     """
@@ -257,6 +257,12 @@ def tpu_parse_size(text: str) -> int | None:
 
 def tpu_set_cell(cell_id: str) -> None:
     """Stamp following device events with this cell."""
+
+def tpu_cancelling() -> bool:
+    """A second interrupt came: what is launched on the device is refused until `tpu_resume`."""
+
+def tpu_resume() -> int:
+    """Launch again; how many launches were refused."""
 
 def tpu_drain(timeout: float) -> bool:
     """Wait, GIL released and interruptible, until what was queued on the device has ended."""

@@ -15,10 +15,14 @@ import sys
 import threading
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import bootstrap
+from .parent import PARENT
 from .threads import own
+
+if TYPE_CHECKING:
+    from ._kernel import Parent
 
 #: Seconds between two looks for a signal while the device works.
 _TICK = 0.05
@@ -50,6 +54,8 @@ class _State:
     attached = False
     cursor = 0
     errors = 0
+    #: The request of the last cell that has ended.
+    ended: Parent | None = None
 
 
 def _kernel() -> ModuleType | None:
@@ -88,11 +94,20 @@ def holdings() -> dict[str, Any]:
     return kernel.tpu_holdings() if kernel else {"places": [], "cells": []}
 
 
+def ended_cell() -> Parent | None:
+    """The request of the last cell that has ended: what is found out late is said there."""
+    return _State.ended
+
+
 def before_cell(cell_id: str) -> None:
     """A cell starts: device events are its own from here on."""
     kernel = _kernel()
     if kernel is None:
         return
+    if kernel.tpu_cancelling():
+        from . import cancelling
+
+        cancelling.tell()
     kernel.tpu_set_cell(cell_id)
     if counters := kernel.tpu_snapshot():
         _State.cursor = counters["next_sequence"]
@@ -111,25 +126,34 @@ def drain() -> None:
         return
     # TorchTPU hands operations to a thread of its own, so even with nothing pending in tpu-core
     # there may be some on their way: only its own wait sees those.
-    job = _waiter().submit()
+    job = wait_apart()
     try:
         while not job.done.acquire(timeout=_TICK):
             pass
-        if job.error is not None:
+        if job.error is not None and not kernel.tpu_cancelling():
             raise job.error
         # Interrupted work of an earlier cell may still run: each wait is short and looks for signals.
         while not kernel.tpu_drain(_TICK):
             pass
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("while waiting for the device; what was queued goes on there") from None
+        if not kernel.tpu_cancelling():
+            raise KeyboardInterrupt("while waiting for the device; what was queued goes on there") from None
 
 
 def after_cell(told: BaseException | None = None) -> None:
     """The end of a cell: `drain`, then raise the first failure that nobody was told.
 
-    `told` is the exception the cell raised, if any. Further failures are notes of the first.
+    `told` is the exception the cell raised, if any. Further failures are notes of the first. A second
+    interrupt cancels what still waits for the device: what that cost is said, and the cell is interrupted.
     """
+    _State.ended = PARENT.get()
     drain()
+    if _State.kernel is not None and _State.kernel.tpu_cancelling():
+        from . import cancelling
+
+        cancelling.tell()
+        if told is None:
+            raise KeyboardInterrupt("while waiting for the device; what waited there was cancelled")
     errors = take_errors(told)
     if errors:
         failure = errors[0].exception()
@@ -209,6 +233,11 @@ class _Waiter(threading.Thread):
 
 
 _current: _Waiter | None = None
+
+
+def wait_apart() -> _Job:
+    """Have another thread wait until TorchTPU has nothing left to do."""
+    return _waiter().submit()
 
 
 def _waiter() -> _Waiter:

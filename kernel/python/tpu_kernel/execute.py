@@ -66,19 +66,19 @@ class Cell:
     def _run(self) -> dict[str, Any]:
         try:
             self._before()
-            error = self._after(self.shell.run_cell(self.code, **self._options))
+            error = self._error_of(self.shell.run_cell(self.code, **self._options))
         except BaseException as failure:  # noqa: BLE001
             error = self._show(failure)
-        return self._content(error)
+        return self._content(self._after(error))
 
     async def _run_async(self) -> None:
         """Run and answer a cell that awaits; the loop sees to interrupts."""
         try:
             self._before()
-            error = self._after(await self.shell.run_prepared_async(self.code, **self._options))
-            content = self._content(error)
+            error = self._error_of(await self.shell.run_prepared_async(self.code, **self._options))
         except BaseException as failure:  # noqa: BLE001
-            content = self._content(self._show(failure))
+            error = self._show(failure)
+        content = self._content(self._after(error))
         interrupts.idle()
         self._answer(content)
 
@@ -91,11 +91,12 @@ class Cell:
         if (device := device_module()) is not None:
             device.before_cell(self.cell_id)
 
-    def _after(self, result: Any) -> BaseException | None:
+    @staticmethod
+    def _error_of(result: Any) -> BaseException | None:
+        return None if result is None else result.error_before_exec or result.error_in_exec
+
+    def _after(self, error: BaseException | None) -> BaseException | None:
         """Wait for the device; then the error of the cell, if any."""
-        error: BaseException | None = None
-        if result is not None:
-            error = result.error_before_exec or result.error_in_exec
         device = device_module()
         if device is not None and self._on_main and not _kernel.stopping():
             try:

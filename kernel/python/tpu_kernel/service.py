@@ -200,6 +200,10 @@ def serve(shell: NotebookShell) -> None:
             loop.start_subshell(shell, request.shell)
         elif request.msg_type == "interrupt":
             interrupts.interrupt_subshells()
+        elif request.msg_type == "cancelled":
+            from . import cancelling
+
+            cancelling.tell()
         elif request.msg_type == "start_debugger":
             from . import debugger
 

@@ -290,10 +290,11 @@ class NotebookShell(InteractiveShell):
         etype, value, trace = super()._get_exc_info(exc_tuple)
         if etype is KeyboardInterrupt:
             trace = without_debugger(trace)
-        if "torch" in sys.modules and isinstance(value, RuntimeError):
-            from .shortage import explained
+        if "torch" in sys.modules and isinstance(value, RuntimeError | KeyboardInterrupt):
+            from . import cancelling, shortage
 
-            value = explained(value)
+            value, trace = cancelling.as_interrupt(value, trace)
+            value = shortage.explained(value)
             etype = type(value)
         return etype, value, trace
 

@@ -51,7 +51,7 @@ def diagnosis(error: BaseException | None = None) -> list[str]:
     counters = device.snapshot()
     if counters is None:
         return []
-    held = holders.table(_namespace(), counters["live_bytes"], error, failures=counters["errors"] > 0)
+    held = holders.table(namespace(), counters["live_bytes"], error, failures=counters["errors"] > 0)
     lines = [f"Held by {_list(held)}.", *_cures(held)]
     if held.lost:
         names = ", ".join(f"`{name}`" for name in held.lost[:_MOST_LOST])
@@ -60,7 +60,8 @@ def diagnosis(error: BaseException | None = None) -> list[str]:
     return lines
 
 
-def _namespace() -> dict[str, Any]:
+def namespace() -> dict[str, Any]:
+    """The notebook's variables."""
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()

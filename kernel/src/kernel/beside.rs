@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::{Kernel, lock, reply_to, status};
+use crate::device;
 use crate::outbox::Reply;
 use crate::parent::{Channel, Parent};
 use crate::process;
@@ -53,6 +54,20 @@ impl Kernel {
             }
             process::send(&process::descendants(), libc::SIGINT);
             self.service.push(Service::Interrupt);
+        }
+    }
+
+    /// Cancel what waits for the device. The end of the main shell's cell says what was lost; with
+    /// none running, the service thread does.
+    pub(super) fn cancel_device_work(&self, idle: bool) {
+        let Some(session) = device::session() else {
+            return;
+        };
+        if session.snapshot().is_some() {
+            session.cancel();
+            if idle {
+                self.service.push(Service::Cancelled);
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use super::Raw;
 pub struct Code(pub u32);
 
 impl Code {
+    pub const CANCELLED: Self = Self(1);
     pub const INVALID_ARGUMENT: Self = Self(3);
     pub const NOT_FOUND: Self = Self(5);
     pub const RESOURCE_EXHAUSTED: Self = Self(8);

@@ -16,7 +16,7 @@ use crate::pjrt::{
     MemoryKind, Raw,
 };
 use crate::program;
-use crate::session::Place;
+use crate::session::{Cost, Place};
 
 /// A compiled program.
 pub struct Executable {
@@ -59,6 +59,8 @@ pub struct LoadedExecutable {
     pub program: u64,
     pub name: Arc<str>,
     pub need: Need,
+    /// How long it takes on the device.
+    pub cost: Cost,
     /// Size and place of each result, known after the first launch.
     pub results: OnceLock<Box<[Output]>>,
     /// The cached form it was loaded from. XLA on a CPU does not write the machine code of a
@@ -162,6 +164,7 @@ impl LoadedExecutable {
             program,
             name,
             need,
+            cost: Cost::default(),
             results: OnceLock::new(),
             sealed: None,
             devices,

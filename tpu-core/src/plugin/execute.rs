@@ -13,21 +13,35 @@ use super::handle::{Handle, give, own, present, take};
 use super::transfer::{admit, record_failure};
 use super::wrapped::{self, slice};
 use crate::pjrt::{
-    Arguments, ExecuteContextCreate, ExecuteContextDestroy, ExecuteOptions,
+    Arguments, Code, ExecuteContextCreate, ExecuteContextDestroy, ExecuteOptions,
     LoadedExecutableExecute, Raw,
 };
-use crate::session::{EventKind, Hold, Place, SESSION, Share};
+use crate::session::{Cancelled, EventKind, Hold, Place, Room, SESSION, Share};
 
 /// Arguments and devices up to which a launch allocates nothing for its translation.
 const INLINE: usize = 32;
 
 pub fn execute(arguments: &mut LoadedExecutableExecute) -> Answer {
-    launch(arguments).map_err(record_failure)
+    let executable = own::<LoadedExecutable>(arguments.executable)?;
+    // Not a failure to count: whoever cancels says what was lost by it.
+    let room = SESSION
+        .window
+        .enter(&executable.cost)
+        .map_err(|Cancelled| {
+            Failure::new(
+                Code::CANCELLED,
+                "cancelled by an interrupt before it ran on the device",
+            )
+        })?;
+    launch(arguments, executable, room).map_err(record_failure)
 }
 
-fn launch(arguments: &mut LoadedExecutableExecute) -> Answer {
+fn launch(
+    arguments: &mut LoadedExecutableExecute,
+    executable: &LoadedExecutable,
+    room: Room,
+) -> Answer {
     let wrapped = wrapped::get()?;
-    let executable = own::<LoadedExecutable>(arguments.executable)?;
     let devices = arguments.num_devices;
     let lists = slice::<*const Raw>(arguments.argument_lists, devices);
     let passed = |device: usize| slice::<Raw>(lists[device].cast_mut().cast(), arguments.num_args);
@@ -85,12 +99,13 @@ fn launch(arguments: &mut LoadedExecutableExecute) -> Answer {
 
     clear_results(executable, &call);
     let name = Some(Arc::clone(&executable.name));
-    let work = SESSION.start(
+    let mut work = SESSION.start(
         EventKind::Execute,
         executable.need.output,
         executable.program,
         name,
     );
+    work.room = Some(room);
     if let Err(failure) = wrapped.call(&mut call) {
         SESSION.abandon(&work);
         return Err(failure);

@@ -39,11 +39,12 @@ impl Activity {
     }
 
     /// A launch ran in this interval. Overlap with an earlier one counts once, so that queued
-    /// launches do not add up to more than the time that passed.
-    pub fn busy(&self, started_ns: u64, ended_ns: u64) {
+    /// launches do not add up to more than the time that passed. The time it added.
+    pub fn busy(&self, started_ns: u64, ended_ns: u64) -> u64 {
         let until = self.busy_until_ns.fetch_max(ended_ns, Ordering::Relaxed);
         let fresh = ended_ns.saturating_sub(started_ns.max(until));
         self.busy_ns.fetch_add(fresh, Ordering::Relaxed);
+        fresh
     }
 
     pub fn describe(&self, snapshot: &mut Snapshot) {
@@ -69,10 +70,9 @@ mod tests {
     #[test]
     fn overlapping_launches_count_their_time_once() {
         let activity = Activity::new();
-        activity.busy(0, 10);
-        activity.busy(5, 20);
-        activity.busy(8, 12);
-        activity.busy(30, 40);
+        let added =
+            [(0, 10), (5, 20), (8, 12), (30, 40)].map(|(start, end)| activity.busy(start, end));
+        assert_eq!(added, [10, 10, 0, 10]);
         assert_eq!(activity.busy_ns.load(Ordering::Relaxed), 30);
     }
 }

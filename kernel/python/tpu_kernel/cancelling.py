@@ -1,0 +1,91 @@
+"""What waited for the device is cancelled by a second interrupt: when that is over, and what is lost by it.
+
+tpu-core then refuses every launch, until here all that TorchTPU had queued has been refused and what
+the device had begun has ended. A tensor that was to be computed is lost: reading it raises.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from types import TracebackType
+
+from . import _kernel, device
+from .parent import PARENT
+
+#: What tpu-core answers to a launch it refuses.
+REFUSED = "cancelled by an interrupt before it ran on the device"
+#: A further interrupt is obeyed when what the device has begun goes on for longer.
+_PATIENCE = 2.0
+_MOST_NAMES = 10
+_finishing = threading.Lock()
+
+
+def finish() -> str | None:
+    """Wait for the end of a cancellation, and launch again; what is to be said about it, if anything."""
+    if not _kernel.tpu_cancelling():
+        return None
+    with _finishing:
+        if not _kernel.tpu_cancelling():
+            return None
+        _settle()
+        count = _kernel.tpu_resume()
+    return _report() if count else None
+
+
+def tell() -> None:
+    """As `finish`, said on stderr, under the last cell."""
+    if (report := finish()) is not None:
+        token = PARENT.set(device.ended_cell())
+        print(report, file=sys.stderr)
+        PARENT.reset(token)
+
+
+def as_interrupt(
+    error: BaseException, trace: TracebackType | None
+) -> tuple[BaseException, TracebackType | None]:
+    """The error itself; or the interrupt it is, where TorchTPU raised it for a launch that was cancelled.
+
+    The signal is felt a moment later, by whoever deals with that error: the place is the error's.
+    """
+    felt = isinstance(error, KeyboardInterrupt)
+    refusal = error.__context__ if felt else error
+    if (
+        not isinstance(refusal, RuntimeError)
+        or REFUSED[1:] not in str(refusal)
+        or not _kernel.tpu_cancelling()
+    ):
+        return error, trace
+    interrupt = error if felt else KeyboardInterrupt()
+    interrupt.__context__ = None
+    if not felt:
+        error._tpu_explained = interrupt  # type: ignore[attr-defined]
+    return interrupt, refusal.__traceback__
+
+
+def _settle() -> None:
+    begun = time.monotonic()
+    job = device.wait_apart()
+    while True:
+        try:
+            if job.done.acquire(timeout=0.05):
+                break
+        except KeyboardInterrupt:
+            # the one that began this, or an impatient further one
+            if time.monotonic() - begun > _PATIENCE:
+                raise
+    while not _kernel.tpu_drain(0.05):
+        pass
+
+
+def _report() -> str:
+    from . import holders, shortage
+
+    counters = device.snapshot()
+    live = counters["live_bytes"] if counters else 0
+    lost = holders.table(shortage.namespace(), live, failures=True).lost
+    names = ", ".join(f"`{name}`" for name in lost[:_MOST_NAMES])
+    more = f" and {len(lost) - _MOST_NAMES} more" if len(lost) > _MOST_NAMES else ""
+    what = f"{names}{more}: compute them again" if names else "nothing the notebook has a name for"
+    return f"The interrupt cancelled what waited for the device. Lost: {what}."
