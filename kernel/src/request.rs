@@ -155,6 +155,8 @@ pub enum Service {
     Interrupt,
     /// What waited for the device was cancelled with no cell running: say what was lost.
     Cancelled,
+    /// A program is being compiled for the device.
+    Compiling,
     /// Start the thread of a new subshell.
     Start(Arc<Subshell>),
     /// A front end wants to debug: start the debugger, which connects to this port with this token.

@@ -43,6 +43,8 @@ FIELDS = [
     "pending",
     "next_sequence",
     "emulated",
+    "loaded_programs",
+    "programs_run",
 ]
 
 _SINK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -59,6 +61,14 @@ class _Table(ctypes.Structure):
         ("wait_idle", ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_uint64)),
         ("identity", ctypes.CFUNCTYPE(ctypes.c_bool, _SINK, ctypes.c_void_p)),
         ("reset_peak", ctypes.CFUNCTYPE(None)),
+        ("choice", ctypes.c_void_p),
+        ("ongoing", ctypes.c_void_p),
+        ("holdings", ctypes.c_void_p),
+        ("calls", ctypes.c_void_p),
+        ("cancel", ctypes.c_void_p),
+        ("resume", ctypes.c_void_p),
+        ("cancelling", ctypes.c_void_p),
+        ("programs", ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, _SINK, ctypes.c_void_p)),
     ]
 
 
@@ -83,6 +93,13 @@ class Core:
     def events(self, cursor: int = 0) -> list[dict[str, Any]]:
         parts: list[bytes] = []
         self.table.events(
+            cursor, _SINK(lambda _context, data, size: parts.append(ctypes.string_at(data, size))), None
+        )
+        return json.loads(b"".join(parts))
+
+    def programs(self, cursor: int = 0) -> list[dict[str, Any]]:
+        parts: list[bytes] = []
+        self.table.programs(
             cursor, _SINK(lambda _context, data, size: parts.append(ctypes.string_at(data, size))), None
         )
         return json.loads(b"".join(parts))
@@ -276,6 +293,46 @@ def programs() -> dict[str, Any]:
         ),
         "pending": second["pending"],
     }
+
+
+def why() -> dict[str, Any]:
+    """Programs that come one after the other, each like an earlier one but for something."""
+    import torch
+    import torch.nn.functional as F
+
+    core = Core()
+    seen: dict[str, Any] = {}
+
+    def note(name: str) -> None:
+        core.settled(0, 1 << 40)
+        seen[name] = core.programs(note.cursor)
+        note.cursor += len(seen[name])
+
+    note.cursor = 0
+    weights = torch.ones(128, 128).to("tpu")
+    for rows in (60, 61):
+        core.set_cell(f"cell-{rows}")
+        product = torch.ones(rows, 128).to("tpu") @ weights
+        note(f"mm {rows}")
+    product = torch.ones(61, 128).to("tpu") @ weights
+    product @ weights
+    note("again")
+    seen["ran"] = [each["runs"] for each in core.programs() if each["name"] == "tt_jit_mm"]
+    torch.ones(61, 128).to("tpu").bfloat16() @ weights.bfloat16()
+    note("bfloat16")
+    step = torch.compile(lambda x, factor: ((x @ weights) * factor).sum())
+    for factor in (0.5, 1.5):
+        step(product, factor).item()
+        note(f"factor {factor}")
+    for chance in (0.25, 0.75):
+        F.dropout(product, chance)
+        note(f"dropout {chance}")
+    counters = core.counters()
+    seen["counters"] = {
+        name: counters[name]
+        for name in ("compiles", "cache_hits", "executions", "programs_run", "loaded_programs")
+    }
+    return seen
 
 
 def compiled_step() -> dict[str, Any]:

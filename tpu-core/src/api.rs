@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::choice;
-use crate::session::SESSION;
+use crate::session::{SESSION, Watcher};
 
 /// Version of [`TpuCoreApi`].
 pub const VERSION: u32 = 1;
@@ -59,6 +59,10 @@ pub struct Snapshot {
     pub next_sequence: u64,
     /// 1 when the chip is emulated.
     pub emulated: u64,
+    /// Programs loaded on the device now, and programs that ran at least once: of `executions`, all
+    /// but these found their program in memory.
+    pub loaded_programs: u64,
+    pub programs_run: u64,
 }
 
 impl Default for Snapshot {
@@ -108,6 +112,14 @@ pub struct TpuCoreApi {
     pub resume: unsafe extern "C" fn() -> u64,
     /// Launches are refused now.
     pub cancelling: unsafe extern "C" fn() -> bool,
+    /// Give the sink a JSON array of the programs from number `cursor` on, as far as they are
+    /// remembered; returns the next cursor.
+    pub programs: unsafe extern "C" fn(cursor: u64, sink: Sink, context: *mut c_void) -> u64,
+    /// Call this function when a compile begins, on the thread that compiles; null for none. It must
+    /// not wait for a lock that a thread holds which waits for the device.
+    pub watch_compiles: extern "C" fn(watcher: Option<Watcher>),
+    /// Say where in its cell a program comes from, in UTF-8.
+    pub set_place: unsafe extern "C" fn(number: u64, place: *const c_char, size: usize),
 }
 
 static TABLE: TpuCoreApi = TpuCoreApi {
@@ -127,6 +139,9 @@ static TABLE: TpuCoreApi = TpuCoreApi {
     cancel,
     resume,
     cancelling,
+    programs,
+    watch_compiles,
+    set_place,
 };
 
 /// The table of this library; valid for ever.
@@ -233,6 +248,33 @@ unsafe extern "C" fn holdings(sink: Sink, context: *mut c_void) {
 
 unsafe extern "C" fn calls(sink: Sink, context: *mut c_void) {
     tell(sink, context, crate::plugin::calls);
+}
+
+unsafe extern "C" fn programs(cursor: u64, sink: Sink, context: *mut c_void) -> u64 {
+    catch_unwind(|| {
+        let (next, programs) = SESSION.programs(cursor);
+        let text = serde_json::to_vec(&programs).unwrap_or_else(|_| b"[]".to_vec());
+        // SAFETY: the bytes live until the sink returns.
+        unsafe { sink(context, text.as_ptr(), text.len()) };
+        next
+    })
+    .unwrap_or(cursor)
+}
+
+extern "C" fn watch_compiles(watcher: Option<Watcher>) {
+    SESSION.programs.watch(watcher);
+}
+
+unsafe extern "C" fn set_place(number: u64, place: *const c_char, size: usize) {
+    let _ = catch_unwind(|| {
+        if place.is_null() {
+            return;
+        }
+        // SAFETY: the caller gives `size` readable bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(place.cast::<u8>(), size) };
+        let text = String::from_utf8_lossy(&bytes[..size.min(256)]);
+        SESSION.programs.place(number, &text);
+    });
 }
 
 /// As [`TpuCoreApi::choice`], for a caller that has no table yet: the bootstrap.

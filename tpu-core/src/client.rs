@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::api::{Snapshot, TpuCoreApi, VERSION};
-pub use crate::session::{CellMemory, EventKind, Holdings, Ongoing, PlaceMemory};
+pub use crate::session::{CellMemory, EventKind, Holdings, Ongoing, PlaceMemory, Program, Watcher};
 use crate::session::{Event, Identity};
 
 /// Why a library cannot be attached to.
@@ -156,6 +156,32 @@ impl Session {
         // SAFETY: the sink is called during the call only, with this context.
         unsafe { (self.api.holdings)(collect, (&raw mut text).cast()) };
         serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    /// Programs from number `cursor` on, as far as they are remembered, and the cursor that
+    /// continues: the JSON array they travel in.
+    pub fn programs_json(&self, cursor: u64) -> (u64, Vec<u8>) {
+        let mut text = Vec::new();
+        // SAFETY: the sink is called during the call only, with this context.
+        let next = unsafe { (self.api.programs)(cursor, collect, (&raw mut text).cast()) };
+        (next, text)
+    }
+
+    /// As [`Self::programs_json`], read.
+    pub fn programs(&self, cursor: u64) -> (u64, Vec<Program>) {
+        let (next, text) = self.programs_json(cursor);
+        (next, serde_json::from_slice(&text).unwrap_or_default())
+    }
+
+    /// Call `watcher` when a compile begins, on the thread that compiles; `None` for nobody.
+    pub fn watch_compiles(&self, watcher: Option<Watcher>) {
+        (self.api.watch_compiles)(watcher);
+    }
+
+    /// Say where in its cell a program comes from.
+    pub fn set_place(&self, number: u64, place: &str) {
+        // SAFETY: pointer and length of a string that lives during the call.
+        unsafe { (self.api.set_place)(number, place.as_ptr().cast::<c_char>(), place.len()) };
     }
 
     /// Who the device is, or `None` while there is none.

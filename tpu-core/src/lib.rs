@@ -23,6 +23,7 @@ mod plugin;
 mod program;
 mod rewrite;
 mod session;
+mod signature;
 mod trial;
 
 pub use api::Snapshot;

@@ -2,7 +2,7 @@
 
 mod lu;
 mod scan;
-mod vhlo;
+pub mod vhlo;
 
 use std::borrow::Cow;
 

@@ -12,6 +12,7 @@ mod identity;
 mod journal;
 mod ongoing;
 mod pending;
+mod programs;
 mod residency;
 mod window;
 
@@ -28,6 +29,7 @@ pub use identity::{Generation, Identity};
 pub use journal::{Event, EventKind, Journal, Record};
 pub use ongoing::{Compiling, Ongoing};
 pub use pending::{Open, Pending, Ticket};
+pub use programs::{Arrival, Memory, Program, Programs, Stage, Usage, Watcher};
 pub use residency::{Holdings, Place, PlaceMemory, Residency, Shortage};
 pub use window::{Cancelled, Cost, Room, Window};
 
@@ -44,6 +46,7 @@ pub struct Session {
     pub window: Window,
     pub compiling: Compiling,
     pub journal: Journal,
+    pub programs: Programs,
     pub cells: Cells,
     identity: OnceLock<Identity>,
     alive: AtomicBool,
@@ -71,6 +74,7 @@ impl Session {
             window: Window::new(),
             compiling: Compiling::new(),
             journal: Journal::new(),
+            programs: Programs::new(),
             cells: Cells::new(),
             identity: OnceLock::new(),
             alive: AtomicBool::new(false),
@@ -181,6 +185,7 @@ impl Session {
         snapshot.issued = issued;
         snapshot.pending = pending;
         snapshot.next_sequence = self.journal.next_sequence();
+        (snapshot.loaded_programs, snapshot.programs_run) = self.programs.counts();
         snapshot.emulated = self
             .identity()
             .is_some_and(|identity| identity.emulated)
@@ -197,6 +202,11 @@ impl Session {
     /// Who has how much memory: devices, the host, and the cells that made it.
     pub fn holdings(&self) -> Holdings {
         self.residency.holdings(|cell| self.cells.name(cell))
+    }
+
+    /// Programs from `cursor` on, and the cursor that continues after them.
+    pub fn programs(&self, cursor: u64) -> (u64, Vec<Program>) {
+        self.programs.since(cursor, &self.cells)
     }
 
     /// What goes on now: compiles, and the oldest launch or transfer that has not ended.

@@ -54,7 +54,8 @@ mod _kernel {
     #[pymodule_export]
     use crate::tpu::{
         tpu_attach, tpu_cancelling, tpu_drain, tpu_events, tpu_holdings, tpu_identity, tpu_ongoing,
-        tpu_parse_size, tpu_resume, tpu_set_cell, tpu_set_limit, tpu_snapshot,
+        tpu_parse_size, tpu_programs, tpu_resume, tpu_set_cell, tpu_set_limit, tpu_set_place,
+        tpu_snapshot, tpu_watch_compiles,
     };
     #[pymodule_export]
     use crate::unraisable::unraisable;

@@ -21,6 +21,7 @@ const START: &str = "start";
 const INTERRUPT: &str = "interrupt";
 const CANCELLED: &str = "cancelled";
 const START_DEBUGGER: &str = "start_debugger";
+const COMPILING: &str = "compiling";
 
 #[pyclass(frozen, module = "tpu_kernel._kernel")]
 pub struct Parent(pub Arc<tpu_kernel::Parent>);
@@ -102,6 +103,7 @@ impl Request {
             Service::Start(_) => START,
             Service::Interrupt => INTERRUPT,
             Service::Cancelled => CANCELLED,
+            Service::Compiling => COMPILING,
             Service::StartDebugger { .. } => START_DEBUGGER,
         }
     }

@@ -1,12 +1,16 @@
 //! The runtime session of tpu-core, as Python sees it: JSON text in, dicts out.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use tpu_kernel::Service;
 use tpu_kernel::device::{self, AttachError, Session};
+
+use crate::shared::kernel;
 
 fn session() -> PyResult<&'static Session> {
     device::session().ok_or_else(|| {
@@ -37,6 +41,37 @@ pub fn tpu_events(py: Python<'_>, cursor: u64) -> PyResult<(u64, Bound<'_, PyAny
     let session = session()?;
     let (next, text) = py.detach(|| session.events_json(cursor));
     Ok((next, from_json(py, &text)?))
+}
+
+/// A compile began since Python last read the programs: once is enough to be told.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn compile_begins(_number: u64) {
+    if !TOLD.swap(true, Ordering::Relaxed)
+        && let Ok(kernel) = kernel()
+    {
+        kernel.service.push(Service::Compiling);
+    }
+}
+
+#[pyfunction]
+pub fn tpu_watch_compiles() -> PyResult<()> {
+    session()?.watch_compiles(Some(compile_begins));
+    Ok(())
+}
+
+#[pyfunction]
+pub fn tpu_programs(py: Python<'_>, cursor: u64) -> PyResult<(u64, Bound<'_, PyAny>)> {
+    let session = session()?;
+    TOLD.store(false, Ordering::Relaxed);
+    let (next, text) = py.detach(|| session.programs_json(cursor));
+    Ok((next, from_json(py, &text)?))
+}
+
+#[pyfunction]
+pub fn tpu_set_place(number: u64, place: &str) -> PyResult<()> {
+    session()?.set_place(number, place);
+    Ok(())
 }
 
 #[pyfunction]

@@ -116,6 +116,7 @@ def next_service(timeout: float) -> Request | None:
     `atexit` functions because the main thread does not come back; it needs no reply.
     `"start"` asks to start the thread of the subshell `shell`, `"interrupt"` to interrupt what
     subshells run, `"cancelled"` to say what is lost of what waited for the device, `"locate"` asks where the main thread is, for an interrupt that waits: `located` answers.
+    `"compiling"` says that a program is being compiled: see `tpu_watch_compiles`.
     `"start_debugger"` asks to start pydevd and let it connect to `port` with `token`, both in its
     `content`: `debugger_started` or `debugger_failed` answers.
     """
@@ -237,6 +238,17 @@ def tpu_snapshot() -> dict[str, Any] | None:
 
 def tpu_events(cursor: int) -> tuple[int, list[dict[str, Any]]]:
     """Events since `cursor` (compile, cache hit, execute, transfer, error) and the next cursor."""
+
+def tpu_programs(cursor: int) -> tuple[int, list[dict[str, Any]]]:
+    """Programs from number `cursor` on, those being compiled included, and the next cursor. Keys: see
+    tpu_core::Program; `why` is `first`, `again` or `differs`."""
+
+def tpu_watch_compiles() -> None:
+    """From now on `next_service` gives `"compiling"` when a compile begins, once until `tpu_programs`
+    is called."""
+
+def tpu_set_place(number: int, place: str) -> None:
+    """Say where in its cell a program comes from."""
 
 def tpu_ongoing() -> list[dict[str, Any]]:
     """What goes on now: compiles, then the oldest launch or transfer that has not ended. Keys

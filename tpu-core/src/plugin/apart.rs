@@ -16,28 +16,29 @@ use crate::{program, trial};
 pub type Loaded = (Raw, Arc<[u8]>);
 
 /// Have a helper compile a program that could end this process, and load what it made. None where
-/// the program is to be compiled here.
+/// the program is to be compiled here. `note` is kept with it.
 pub fn compile(
     wrapped: &Wrapped,
     client: &Client,
     code: &[u8],
     options: &[u8],
+    note: &[u8],
 ) -> Result<Option<Loaded>, Failure> {
     if wrapped.real || !trial::needed(code) {
         return Ok(None);
     }
     let made = trial::compile(code, options, program::name(code))
         .map_err(|ended| Failure::new(Code::INTERNAL, ended.to_string()))?;
-    Ok(made.and_then(|machine_code| load(wrapped, client, &machine_code)))
+    Ok(made.and_then(|machine_code| load(wrapped, client, &machine_code, note)))
 }
 
-fn load(wrapped: &Wrapped, client: &Client, machine_code: &[u8]) -> Option<Loaded> {
+fn load(wrapped: &Wrapped, client: &Client, machine_code: &[u8], note: &[u8]) -> Option<Loaded> {
     let mut load = ExecutableDeserializeAndLoad::new();
     load.client = client.inner();
     load.serialized_executable = machine_code.as_ptr().cast_mut().cast();
     load.serialized_executable_size = machine_code.len();
     wrapped.call(&mut load).ok()?;
-    let sealed = program::seal(machine_code, wrapped.maker);
+    let sealed = program::seal(machine_code, note, wrapped.maker);
     Some((load.loaded_executable, sealed.into()))
 }
 

@@ -16,7 +16,8 @@ use super::wrapped::{self, Wrapped, bytes};
 use crate::pjrt::{
     Arguments, ClientCompile, ClientLoad, Compile, ExecutableDeserializeAndLoad, Program, Raw,
 };
-use crate::session::{EventKind, Open, Record, SESSION, now_ns};
+use crate::session::{Arrival, EventKind, Open, Record, SESSION, Stage, now_ns};
+use crate::signature::Origin;
 use crate::{program, rewrite};
 
 pub fn compile(arguments: &mut ClientCompile) -> Answer {
@@ -47,17 +48,23 @@ fn compile_and_count(arguments: &mut ClientCompile) -> Answer {
         bytes: code.len() as u64,
         name: program::name(code).map(Arc::from),
     });
-    let made = apart::compile(wrapped, client, &fitted, &options)?;
+    let origin = Arc::new(Origin::of(code, &options));
+    let number = arrive(Stage::Compiling, started_ns, &origin, program::name(code));
+    let failed = |failure| {
+        SESSION.programs.fail(number, now_ns() - started_ns);
+        failure
+    };
+    let made =
+        apart::compile(wrapped, client, &fitted, &options, &origin.note()).map_err(failed)?;
     if let Some((executable, _)) = made {
         inner.executable = executable;
     } else {
-        wrapped.call(&mut inner)?;
+        wrapped.call(&mut inner).map_err(failed)?;
     }
     drop(compiling);
-    let program = program::hash(code);
-    let mut loaded = LoadedExecutable::new(client, inner.executable, program)?;
+    let mut loaded = LoadedExecutable::new(client, inner.executable, origin)?;
     loaded.sealed = made.map(|(_, sealed)| sealed);
-    let duration_ns = now_ns() - started_ns;
+    let duration_ns = settle(number, started_ns, &loaded);
     SESSION.activity.compiles.fetch_add(1, Ordering::Relaxed);
     SESSION
         .activity
@@ -68,11 +75,35 @@ fn compile_and_count(arguments: &mut ClientCompile) -> Answer {
         started_ns,
         duration_ns,
         code.len(),
-        program,
-        &loaded.name,
+        &loaded,
     );
     arguments.executable = give(loaded);
     Ok(())
+}
+
+/// A program comes: its number among all.
+fn arrive(stage: Stage, started_ns: u64, origin: &Arc<Origin>, name: Option<&str>) -> u64 {
+    SESSION.programs.arrive(Arrival {
+        stage,
+        cell: SESSION.cells.current(),
+        started_ns,
+        name: name.map(Arc::from),
+        origin: Arc::clone(origin),
+    })
+}
+
+/// It is loaded; the time it took.
+fn settle(number: u64, started_ns: u64, loaded: &LoadedExecutable) -> u64 {
+    let duration_ns = now_ns() - started_ns;
+    SESSION.programs.load(&loaded.usage);
+    SESSION.programs.settle(
+        number,
+        &loaded.name,
+        duration_ns,
+        loaded.memory,
+        &loaded.usage,
+    );
+    duration_ns
 }
 
 fn record(
@@ -80,8 +111,7 @@ fn record(
     started_ns: u64,
     duration_ns: u64,
     size: usize,
-    program: u64,
-    name: &Arc<str>,
+    loaded: &LoadedExecutable,
 ) {
     SESSION.journal.push(Record {
         kind,
@@ -89,8 +119,8 @@ fn record(
         started_ns,
         duration_ns,
         bytes: size as u64,
-        program,
-        name: Some(Arc::clone(name)),
+        program: loaded.origin.program,
+        name: Some(Arc::clone(&loaded.name)),
         ..Record::default()
     });
 }
@@ -150,8 +180,9 @@ pub fn compile_for_topology(arguments: &mut Compile) -> Answer {
     inner.compile_options = options.as_ptr().cast_mut().cast();
     inner.compile_options_size = options.len();
     wrapped.call(&mut inner).map_err(record_failure)?;
+    let origin = Origin::of(bytes(given.code.cast(), given.code_size), &options);
     let inner = present(inner.executable, Executable::NAME)?;
-    arguments.executable = give(Executable::new(inner, None));
+    arguments.executable = give(Executable::new(inner, None, Arc::new(origin)));
     Ok(())
 }
 
@@ -165,11 +196,15 @@ pub fn load(arguments: &mut ClientLoad) -> Answer {
     );
     let mut inner = arguments.copied();
     inner.client = client.inner();
-    inner.executable = own::<Executable>(arguments.executable)?.inner();
+    let executable = own::<Executable>(arguments.executable)?;
+    inner.executable = executable.inner();
     inner.compile_options = options.as_ptr().cast_mut().cast();
     inner.compile_options_size = options.len();
     wrapped.call(&mut inner).map_err(record_failure)?;
-    arguments.loaded_executable = give(LoadedExecutable::new(client, inner.loaded_executable, 0)?);
+    let origin = Arc::clone(&executable.origin);
+    let loaded = LoadedExecutable::new(client, inner.loaded_executable, origin)?;
+    SESSION.programs.load(&loaded.usage);
+    arguments.loaded_executable = give(loaded);
     Ok(())
 }
 
@@ -182,8 +217,8 @@ pub fn deserialize_and_load(arguments: &mut ExecutableDeserializeAndLoad) -> Ans
         arguments.serialized_executable,
         arguments.serialized_executable_size,
     );
-    let code = if wrapped.real {
-        saved
+    let (code, note) = if wrapped.real {
+        (saved, &[][..])
     } else {
         program::unseal(saved, wrapped.maker).ok_or_else(|| {
             Failure::invalid(
@@ -206,10 +241,13 @@ pub fn deserialize_and_load(arguments: &mut ExecutableDeserializeAndLoad) -> Ans
         inner.overridden_serialized_compile_options_size = overrides.len();
     }
     wrapped.call(&mut inner)?;
-    let program = program::hash(code);
-    let mut loaded = LoadedExecutable::new(client, inner.loaded_executable, program)?;
+    // A plug-in's own form says nothing of the program it was made from.
+    let origin = serde_json::from_slice(note).unwrap_or_else(|_| Origin::of(code, &[]));
+    let origin = Arc::new(origin);
+    let mut loaded = LoadedExecutable::new(client, inner.loaded_executable, Arc::clone(&origin))?;
     loaded.sealed = (!wrapped.real).then(|| saved.into());
-    let duration_ns = now_ns() - started_ns;
+    let number = arrive(Stage::Cached, started_ns, &origin, Some(&loaded.name));
+    let duration_ns = settle(number, started_ns, &loaded);
     SESSION.activity.cache_hits.fetch_add(1, Ordering::Relaxed);
     SESSION
         .activity
@@ -220,8 +258,7 @@ pub fn deserialize_and_load(arguments: &mut ExecutableDeserializeAndLoad) -> Ans
         started_ns,
         duration_ns,
         code.len(),
-        program,
-        &loaded.name,
+        &loaded,
     );
     arguments.loaded_executable = give(loaded);
     Ok(())

@@ -16,7 +16,8 @@ use crate::pjrt::{
     MemoryKind, Raw,
 };
 use crate::program;
-use crate::session::{Cost, Place};
+use crate::session::{Cost, Memory, Place, SESSION, Usage};
+use crate::signature::Origin;
 
 /// A compiled program.
 pub struct Executable {
@@ -27,6 +28,7 @@ pub struct Executable {
     pub output_layouts: OnceLock<Vec<usize>>,
     pub parameter_layouts: OnceLock<Vec<usize>>,
     sealed: Option<Arc<[u8]>>,
+    pub origin: Arc<Origin>,
 }
 
 impl Handle for Executable {
@@ -38,10 +40,11 @@ impl Handle for Executable {
 }
 
 impl Executable {
-    pub fn new(inner: Raw, sealed: Option<Arc<[u8]>>) -> Self {
+    pub fn new(inner: Raw, sealed: Option<Arc<[u8]>>, origin: Arc<Origin>) -> Self {
         Self {
             inner,
             sealed,
+            origin,
             memory_kinds: OnceLock::new(),
             output_layouts: OnceLock::new(),
             parameter_layouts: OnceLock::new(),
@@ -55,12 +58,13 @@ pub struct LoadedExecutable {
     pub client: &'static Client,
     /// Number of results.
     pub outputs: usize,
-    /// Hash of the bytes it was made from.
-    pub program: u64,
+    pub origin: Arc<Origin>,
     pub name: Arc<str>,
     pub need: Need,
     /// How long it takes on the device.
     pub cost: Cost,
+    pub memory: Memory,
+    pub usage: Arc<Usage>,
     /// Size and place of each result, known after the first launch.
     pub results: OnceLock<Box<[Output]>>,
     /// The cached form it was loaded from. XLA on a CPU does not write the machine code of a
@@ -116,7 +120,7 @@ impl LoadedExecutable {
     }
 
     /// A handle for `inner`, with all that a launch must know asked once.
-    pub fn new(client: &'static Client, inner: Raw, program: u64) -> Result<Self, Failure> {
+    pub fn new(client: &'static Client, inner: Raw, origin: Arc<Origin>) -> Result<Self, Failure> {
         let wrapped = wrapped::get()?;
         let inner = present(inner, Self::NAME)?;
         let mut get = LoadedExecutableGetExecutable::new();
@@ -136,13 +140,21 @@ impl LoadedExecutable {
                 .into(),
             Err(_) => Arc::from("program"),
         };
-        let need = match wrapped.call(&mut stats) {
-            Ok(()) => Need {
-                output: stats.output_size_in_bytes.max(0) as u64,
-                alias: stats.alias_size_in_bytes.max(0) as u64,
-                temporary: stats.temp_size_in_bytes.max(0) as u64,
+        let count = |bytes: i64| bytes.max(0) as u64;
+        let memory = match wrapped.call(&mut stats) {
+            Ok(()) => Memory {
+                code: count(stats.generated_code_size_in_bytes),
+                argument: count(stats.argument_size_in_bytes),
+                output: count(stats.output_size_in_bytes),
+                alias: count(stats.alias_size_in_bytes),
+                temporary: count(stats.temp_size_in_bytes),
             },
-            Err(_) => Need::default(),
+            Err(_) => Memory::default(),
+        };
+        let need = Need {
+            output: memory.output,
+            alias: memory.alias,
+            temporary: memory.temporary,
         };
         let mut destroy = ExecutableDestroy::new();
         destroy.executable = get.executable;
@@ -161,10 +173,12 @@ impl LoadedExecutable {
             inner,
             client,
             outputs,
-            program,
+            origin,
             name,
             need,
             cost: Cost::default(),
+            memory,
+            usage: Arc::default(),
             results: OnceLock::new(),
             sealed: None,
             devices,
@@ -186,18 +200,18 @@ pub fn destroy_loaded(arguments: &mut LoadedExecutableDestroy) -> Answer {
     let Some(executable) = take::<LoadedExecutable>(arguments.executable) else {
         return Ok(());
     };
+    SESSION.programs.unload(&executable.usage);
     let mut inner = LoadedExecutableDestroy::new();
     inner.executable = executable.inner;
     wrapped::get()?.call(&mut inner)
 }
 
 pub fn get_executable(arguments: &mut LoadedExecutableGetExecutable) -> Answer {
-    let sealed = own::<LoadedExecutable>(arguments.loaded_executable)?
-        .sealed
-        .clone();
+    let loaded = own::<LoadedExecutable>(arguments.loaded_executable)?;
+    let (sealed, origin) = (loaded.sealed.clone(), Arc::clone(&loaded.origin));
     forward::<_, LoadedExecutable>(arguments, |arguments| &mut arguments.loaded_executable)?;
     let inner = present(arguments.executable, Executable::NAME)?;
-    arguments.executable = give(Executable::new(inner, sealed));
+    arguments.executable = give(Executable::new(inner, sealed, origin));
     Ok(())
 }
 
@@ -249,6 +263,7 @@ fn saved_form(arguments: &mut ExecutableSerialize) -> Answer {
         );
         return Ok(());
     }
+    let note = own::<Executable>(arguments.executable)?.origin.note();
     forward::<_, Executable>(arguments, |arguments| &mut arguments.executable)?;
     hold(
         &mut arguments.serialized_executable,
@@ -258,7 +273,7 @@ fn saved_form(arguments: &mut ExecutableSerialize) -> Answer {
     if !wrapped.real {
         let code = wrapped::bytes(arguments.serialized_bytes, arguments.serialized_bytes_size);
         let sealed = keep_bytes(
-            program::seal(code, wrapped.maker),
+            program::seal(code, &note, wrapped.maker),
             &mut arguments.serialized_executable,
             &mut arguments.serialized_executable_deleter,
         );

@@ -102,7 +102,7 @@ fn launch(
     let mut work = SESSION.start(
         EventKind::Execute,
         executable.need.output,
-        executable.program,
+        executable.origin.program,
         name,
     );
     work.room = Some(room);
@@ -111,6 +111,7 @@ fn launch(
         return Err(failure);
     }
     SESSION.activity.executions.fetch_add(1, Ordering::Relaxed);
+    SESSION.programs.run(&executable.usage);
     // Inputs that were taken over leave the count before their successors enter it, so that the
     // peak is not raised by memory that exists once.
     for device in 0..lists.len() {

@@ -16,7 +16,7 @@ pub mod attribute {
 }
 
 /// What a type's bytes begin with.
-mod kind {
+pub mod kind {
     pub const BOOLEAN: u64 = 0;
     pub const COMPLEX: u64 = 1;
     pub const F32: u64 = 4;
@@ -25,6 +25,7 @@ mod kind {
     pub const I32: u64 = 13;
     pub const I64: u64 = 14;
     pub const TENSOR: u64 = 20;
+    pub const TENSOR_WITH_ENCODING: u64 = 21;
 }
 
 /// Directions of a comparison.
