@@ -26,14 +26,26 @@ const shows = (name, value) => lab.page.waitForFunction(([shownName, shownValue]
 }, [name, value]);
 const standsAt = (name, line) => panel().locator('.jp-DebuggerCallstackFrame.selected', { hasText: new RegExp(`^${name}Cell .*:${line}$`) });
 
+// A click does nothing until Lab knows that the kernel can be debugged, and the button does not show when.
+async function switchOn() {
+  const button = lab.page.locator('.jp-DebuggerBugButton').first();
+  const pressed = lab.page.locator('.jp-DebuggerBugButton[aria-pressed="true"]').first();
+  for (let tries = 1; !await pressed.isVisible(); tries += 1) {
+    await button.click();
+    await pressed.waitFor({ timeout: 10_000 }).catch(error => { if (tries === 5) throw error; });
+  }
+}
+
 async function press(command) {
   await panel().locator(`[data-command="debugger:${command}"]`).click();
 }
 
 test('a cell stops at a breakpoint of the gutter, shows its variables, steps and goes on', { timeout: 120_000 }, async () => {
   await lab.openCells('debugger.ipynb', CELL, '1 + 1');
-  await lab.page.locator('.jp-DebuggerBugButton').first().click();
-  await lab.page.locator('.jp-DebuggerBugButton[aria-pressed="true"]').first().waitFor();
+  await switchOn();
+  // Lab opens the sidebar by itself only when another panel of it is open.
+  const tab = lab.page.locator('.jp-SideBar [data-id="jp-debugger-sidebar"]');
+  if (!await panel().isVisible()) await tab.click();
   await panel().waitFor();
   // Nothing but what the notebook has: it is empty.
   assert.equal(await panel().locator('.jp-DebuggerVariables .jp-TreeItem').count(), 0);

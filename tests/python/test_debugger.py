@@ -424,3 +424,34 @@ def test_the_kernel_ends_in_time_while_a_cell_stands(
         assert time.monotonic() - begun < 2.4
         time.sleep(0.02)
     assert not os.path.exists(os.path.dirname(path))
+
+
+def ask_for_widgets(kernel: Notebook) -> None:
+    content = {"comm_id": "page", "target_name": "jupyter.widget.control", "data": {}}
+    kernel.wait(kernel.request("comm_open", content), reply=False)
+
+
+def run_beside(kernel: Notebook) -> None:
+    name = kernel.ask("create_subshell_request", {}, channel="control").content["subshell_id"]
+    assert kernel.run("beside = 1", subshell=name).status == "ok"
+
+
+def give_up_a_completion(kernel: Notebook) -> None:
+    kernel.run("import time\nclass Slow:\n    def __dir__(self):\n        time.sleep(60)\nslow = Slow()")
+    assert kernel.ask("complete_request", {"code": "slow.", "cursor_pos": 5}).content["status"] == "ok"
+
+
+@pytest.mark.parametrize("before", [ask_for_widgets, run_beside, give_up_a_completion])
+def test_debugging_begins_whatever_other_threads_did_before(
+    new_kernel: Callable[..., Notebook], before: Callable[[Notebook], None]
+) -> None:
+    # Python 3.11 never begins a traced call while an exception raised in another thread is not felt there
+    kernel = new_kernel()
+    before(kernel)
+    panel = Panel(kernel)
+    panel.start()
+    panel.break_at(CELL, 7)
+    msg_id = kernel.send(CELL)
+    assert place(panel.stopped()) == ("<module>", 7)
+    panel.go_on()
+    assert finish(kernel, msg_id).text == "6"

@@ -69,16 +69,11 @@ pub fn subshell_ids() -> PyResult<Vec<String>> {
 }
 
 #[pyfunction]
-#[pyo3(signature = (ident, *, take_back=false))]
-pub fn raise_in_thread(_py: Python<'_>, ident: std::ffi::c_ulong, take_back: bool) {
-    let failure = if take_back {
-        std::ptr::null_mut()
-    } else {
-        // SAFETY: the interpreter runs and is attached; the exception lives as long as it.
-        unsafe { pyo3::ffi::PyExc_KeyboardInterrupt }
-    };
-    // SAFETY: attached; a thread that does not exist is no error.
+pub fn raise_in_thread(_py: Python<'_>, ident: std::ffi::c_ulong) {
+    // SAFETY: attached; a thread that does not exist is no error, and the exception lives as long as
+    // the interpreter.
     unsafe {
+        let failure = pyo3::ffi::PyExc_KeyboardInterrupt;
         pyo3::ffi::PyThreadState_SetAsyncExc(ident.cast_signed(), failure);
     }
 }

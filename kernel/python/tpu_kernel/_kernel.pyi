@@ -100,9 +100,8 @@ class Shell:
 
 def main_shell() -> Shell: ...
 def subshell_ids() -> list[str]: ...
-def raise_in_thread(ident: int, *, take_back: bool = False) -> None:
-    """Raise KeyboardInterrupt in a Python thread when it next runs Python code, or take back what
-    it has not felt yet."""
+def raise_in_thread(ident: int) -> None:
+    """Raise KeyboardInterrupt in a Python thread when it next runs Python code."""
 
 def unraisable(failure: object) -> None:
     """For `sys.unraisablehook`: a KeyboardInterrupt that landed in a destructor of the main thread is

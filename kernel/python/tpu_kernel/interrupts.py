@@ -3,9 +3,11 @@
 A Python function is the handler between cells rather than SIG_IGN, so that children started
 in the meantime do not inherit deafness.
 
+It notes the signal: one that comes after a cell was taken from the queue and before its code runs must
+still stop it.
+
 Signals are the main thread's. A cell of a subshell is interrupted by raising KeyboardInterrupt in
-its thread, which Python does between two of its instructions: a call that waits in C ends first. It notes the signal: one that comes after a cell was
-taken from the queue and before its code runs must still stop it.
+its thread, which Python does between two of its instructions: a call that waits in C ends first.
 """
 
 from __future__ import annotations
@@ -64,8 +66,9 @@ def _raise_if_came() -> None:
         raise KeyboardInterrupt
 
 
-# How to interrupt what each subshell's thread runs.
+# How to interrupt what each subshell's thread runs, and the threads in which it was done.
 _beside: dict[int, Callable[[], None]] = {}
+_raised: set[int] = set()
 _beside_lock = threading.Lock()
 
 
@@ -78,17 +81,39 @@ def _enter(interrupt: Callable[[], None]) -> Generator[None, None, None]:
         _leave()
 
 
+def _raise_in(ident: int) -> None:
+    """Raise KeyboardInterrupt in the thread of a subshell."""
+    _raised.add(ident)
+    _kernel.raise_in_thread(ident)
+
+
 def _leave() -> None:
-    """Nothing is to be interrupted in this thread any more; what was raised and not felt yet is taken back."""
+    """Nothing is to be interrupted in this thread any more; what was raised and not felt yet ends here."""
     ident = threading.get_ident()
     while True:
         try:
             with _beside_lock:
                 _beside.pop(ident, None)
-                _kernel.raise_in_thread(ident, take_back=True)
+            if ident in _raised:
+                _raised.discard(ident)
+                settle()
             return
         except KeyboardInterrupt:  # felt just now
             pass
+
+
+def settle() -> None:
+    """Nothing that was raised in a thread from outside is waited for any more: not for the main thread.
+
+    While one that no thread has felt is left (the thread ended before), Python 3.11 looks for it at every
+    call in every thread, and a call that a debugger traces never begins. Feeling one here clears that.
+    """
+    try:
+        _kernel.raise_in_thread(threading.get_ident())  # in place of one not felt yet
+        while True:
+            pass
+    except KeyboardInterrupt:
+        pass
 
 
 def interrupt_subshells() -> None:
@@ -111,7 +136,7 @@ def raising() -> Generator[None, None, None]:
     """SIGINT raises KeyboardInterrupt, as anywhere in Python."""
     if not _here():
         ident = threading.get_ident()
-        with _enter(lambda: _kernel.raise_in_thread(ident)):
+        with _enter(partial(_raise_in, ident)):
             yield
         return
     signal.signal(signal.SIGINT, _handler)
@@ -162,7 +187,7 @@ class Cancellation:
         import asyncio
 
         if asyncio.current_task(self._loop) is self.task:
-            _kernel.raise_in_thread(ident)
+            _raise_in(ident)
         else:
             self.cancel()
 

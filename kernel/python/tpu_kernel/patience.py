@@ -7,7 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from . import interrupts
 from .threads import own
+
+STOP_SECONDS = 0.02
 
 
 class TooSlow(TimeoutError):
@@ -42,8 +45,10 @@ def within(seconds: float, function: Callable[..., Any], *arguments: Any, stop: 
 
 
 def _stop(thread: threading.Thread) -> None:
-    """Raise in the thread as soon as it runs Python code."""
+    """Raise in the thread as soon as it runs Python code; it may be at its end, or wait in C for ever."""
     import ctypes
 
     ident = ctypes.c_ulong(thread.ident or 0)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(TooSlow))
+    thread.join(STOP_SECONDS)
+    interrupts.settle()
