@@ -120,6 +120,9 @@ pub struct TpuCoreApi {
     pub watch_compiles: extern "C" fn(watcher: Option<Watcher>),
     /// Say where in its cell a program comes from, in UTF-8.
     pub set_place: unsafe extern "C" fn(number: u64, place: *const c_char, size: usize),
+    /// Give the sink, as a JSON object, what the wrapped plug-in is and has, loading it if need be;
+    /// `null` where it cannot be loaded.
+    pub plugin: unsafe extern "C" fn(sink: Sink, context: *mut c_void),
 }
 
 static TABLE: TpuCoreApi = TpuCoreApi {
@@ -142,6 +145,7 @@ static TABLE: TpuCoreApi = TpuCoreApi {
     programs,
     watch_compiles,
     set_place,
+    plugin,
 };
 
 /// The table of this library; valid for ever.
@@ -275,6 +279,10 @@ unsafe extern "C" fn set_place(number: u64, place: *const c_char, size: usize) {
         let text = String::from_utf8_lossy(&bytes[..size.min(256)]);
         SESSION.programs.place(number, &text);
     });
+}
+
+unsafe extern "C" fn plugin(sink: Sink, context: *mut c_void) {
+    tell(sink, context, crate::plugin::describe);
 }
 
 /// As [`TpuCoreApi::choice`], for a caller that has no table yet: the bootstrap.

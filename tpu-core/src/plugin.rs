@@ -67,6 +67,11 @@ pub fn problem() -> Option<String> {
     wrapped::get().err().map(|failure| failure.message)
 }
 
+/// What the wrapped plug-in is and has; `None` where there is none.
+pub fn describe() -> Option<wrapped::Description<'static>> {
+    Some(wrapped::get().ok()?.describe())
+}
+
 /// Wrap a function table of this process, before anything else is wrapped: for tests and
 /// measurements. False when something is wrapped already, and why where the table is of no use.
 pub fn wrap_table(api: &'static Api) -> Result<bool, String> {

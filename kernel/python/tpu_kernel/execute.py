@@ -107,7 +107,12 @@ class Cell:
                 if error is None:
                     return shown
                 self.shell.last_traceback = told  # the reply is about the first
-        return as_shown(error) if error is not None else None
+        if error is None:
+            return None
+        from . import tracebacks
+
+        tracebacks.break_circle(error)
+        return as_shown(error)
 
     def _show(self, failure: BaseException) -> BaseException:
         """Report an error that came from outside the cell's own frames."""

@@ -260,7 +260,13 @@ class NotebookShell(InteractiveShell):
                 self.debugger(force=True)
             return None
         tb, self._left_out = tracebacks.shorten(tb, etype is KeyboardInterrupt)
-        return super().showtraceback((etype, value, tb), *arguments, **options)
+        with tracebacks.without_circles(self.InteractiveTB):
+            return super().showtraceback((etype, value, tb), *arguments, **options)
+
+    def _format_exception_for_storage(self, exception: BaseException, *_: Any, **__: Any) -> dict[str, Any]:
+        """For the history: as it was shown. To make a traceback takes long, and IPython makes it twice."""
+        shown = list(self.last_traceback)
+        return {"ename": type(exception).__name__, "evalue": safe_str(exception), "traceback": shown}
 
     async def run_ast_nodes(self, *args: Any, **kwargs: Any) -> bool:
         """As IPython's; a debugger follows the cell's own code and nothing else."""

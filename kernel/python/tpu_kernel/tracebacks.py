@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
+from typing import Any
 
 LOOP_RUNS = (
     "asyncio.run() cannot be called from a running event loop",
@@ -42,6 +45,43 @@ def group_lines(etype: type[BaseException], value: BaseException, tb: TracebackT
     while tb is not None and tb.tb_frame.f_globals.get("__name__", "").startswith("IPython.core."):
         tb = tb.tb_next
     return "".join(traceback.format_exception(etype, value, tb)).splitlines()
+
+
+def break_circle(error: BaseException) -> None:
+    """Let the frames of an error go with it, and what they hold: tensors, and with them HBM.
+
+    IPython's frame in the traceback holds the cell's result, which holds the error: only the garbage
+    collector would find that, many errors later.
+    """
+    tb = error.__traceback__
+    while tb is not None and tb.tb_frame.f_globals.get("__name__") == "IPython.core.interactiveshell":
+        with suppress(RuntimeError):  # it still runs: a cell inside a cell
+            tb.tb_frame.clear()
+        tb = tb.tb_next
+
+
+@contextmanager
+def without_circles(formatter: Any) -> Iterator[None]:
+    """While a traceback is shown: what is made to show it keeps its frames no longer than that.
+
+    A frame's description has lines, and each of them the description.
+    """
+    records: list[Any] = []
+
+    def get_records(*arguments: Any, **options: Any) -> list[Any]:
+        made = type(formatter).get_records(formatter, *arguments, **options)
+        records.extend(made)
+        return made
+
+    formatter.get_records = get_records
+    try:
+        yield
+    finally:
+        del formatter.get_records
+        for record in records:
+            description = getattr(record, "_sd", None)
+            if description is not None:
+                vars(description).clear()
 
 
 def shorten(tb: TracebackType | None, interrupted: bool = False) -> tuple[TracebackType | None, int]:

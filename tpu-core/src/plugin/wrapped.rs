@@ -1,16 +1,19 @@
 //! The plug-in that does the work: loaded once, called by slot, its errors turned into ours.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use serde::Serialize;
+
 use super::failure::{Answer, Failure};
 use crate::choice::{self, Choice};
 use crate::pjrt::{
     Api, Arguments, Code, ErrorDestroy, ErrorGetCode, ErrorMessage, ExtensionBase, Function,
-    HOST_MEMORY_EXTENSION, HostMemoryExtension, LAYOUTS_EXTENSION, LayoutsExtension,
-    PluginInitialize, Raw, SLOT_COUNT, SLOT_NAMES, TABLE_OFFSET,
+    HOST_MEMORY_EXTENSION, HostMemoryExtension, LAYOUTS_EXTENSION, LayoutsExtension, NamedValue,
+    PluginAttributes, PluginInitialize, Raw, SLOT_COUNT, SLOT_NAMES, TABLE_OFFSET,
 };
 use crate::program;
 use crate::session::Generation;
@@ -149,12 +152,8 @@ fn extensions(
     Option<&'static HostMemoryExtension>,
 ) {
     let mut found = (None, None);
-    let mut next = api.extension_start.cast::<ExtensionBase>();
-    for _ in 0..MOST_EXTENSIONS {
-        // SAFETY: the chain is made of live extension heads and ends with null.
-        let Some(head) = (unsafe { next.as_ref() }) else {
-            break;
-        };
+    for head in heads(api) {
+        let next = std::ptr::from_ref(head).cast_mut();
         let whole = head.struct_size >= size_of::<HostMemoryExtension>();
         match head.kind {
             // SAFETY: this type number stands for this struct; functions are read up to its size.
@@ -165,12 +164,89 @@ fn extensions(
             }
             other => super::table::log(format_args!("extension {other} is not offered")),
         }
-        next = head.next;
     }
     found
 }
 
+/// The heads of a plug-in's extensions, in its order.
+fn heads(api: &Api) -> impl Iterator<Item = &'static ExtensionBase> {
+    // SAFETY: the chain is made of live extension heads and ends with null.
+    let read = |next: *mut ExtensionBase| unsafe { next.as_ref() };
+    std::iter::successors(read(api.extension_start.cast()), move |head| {
+        read(head.next)
+    })
+    .take(MOST_EXTENSIONS)
+}
+
+/// A named value as JSON.
+fn json(value: &NamedValue) -> serde_json::Value {
+    // SAFETY: `kind` says which of the union's fields is set; lists and texts have `value_size`.
+    unsafe {
+        match value.kind {
+            0 => text(value.value.text.cast_mut().cast(), value.value_size).into(),
+            1 => value.value.integer.into(),
+            2 => slice::<i64>(value.value.integers.cast_mut().cast(), value.value_size).into(),
+            3 => value.value.float.into(),
+            4 => (value.value.flag != 0).into(),
+            _ => serde_json::Value::Null,
+        }
+    }
+}
+
+/// What the wrapped plug-in is and has.
+#[derive(Debug, Serialize)]
+pub struct Description<'a> {
+    path: &'a Path,
+    /// Version of the interface, as `0.117`.
+    interface: String,
+    emulated: bool,
+    /// Functions of the table it does not have.
+    missing: Vec<&'static str>,
+    extensions: Vec<Extension>,
+    /// What it says of itself: versions it reads, among others.
+    attributes: BTreeMap<String, serde_json::Value>,
+}
+
+/// An extension, by its number in the interface.
+#[derive(Debug, Serialize)]
+struct Extension {
+    kind: u32,
+    /// Passed on to callers.
+    offered: bool,
+}
+
 impl Wrapped {
+    pub fn describe(&self) -> Description<'_> {
+        let (major, minor) = self.interface();
+        let missing = (0..SLOT_COUNT).filter(|slot| self.function(*slot).is_none());
+        let mut attributes = PluginAttributes::new();
+        let attributes = match self.call(&mut attributes) {
+            Ok(()) => slice::<NamedValue>(attributes.attributes, attributes.num_attributes),
+            Err(_) => &[],
+        };
+        Description {
+            path: &self.path,
+            interface: format!("{major}.{minor}"),
+            emulated: !self.real,
+            missing: missing.map(|slot| SLOT_NAMES[slot]).collect(),
+            extensions: heads(self.api)
+                .map(|head| Extension {
+                    kind: head.kind,
+                    offered: matches!(head.kind, LAYOUTS_EXTENSION | HOST_MEMORY_EXTENSION),
+                })
+                .collect(),
+            attributes: attributes
+                .iter()
+                .map(|value| {
+                    (
+                        text(value.name.cast_mut().cast(), value.name_size).into_owned(),
+                        json(value),
+                    )
+                })
+                .collect(),
+        }
+    }
+
     /// Platform version of the emulated chip, with the plug-in's own in it.
     pub fn emulated_version(&self, of_plugin: &str) -> String {
         format!("emulated {} on {of_plugin}", self.generation.device_name)
