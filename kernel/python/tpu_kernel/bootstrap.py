@@ -188,9 +188,12 @@ def _emulate_hardware(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _quiet_loader(module: ModuleType, execute: Callable[[], None]) -> None:
-    """The loader prints four lines about what it registers; nobody asked."""
+    """The loader prints four lines about what it registers; nobody asked. What it registered is guarded."""
     module.__dict__["print"] = lambda *_args, **_keywords: None
     execute()
+    from . import guards
+
+    guards.install()
     if emulated():
         import torch
 
