@@ -212,6 +212,26 @@ def test_data_frames_are_completed(asked: Notebook) -> None:
     assert "groupby" in complete(asked, "frame.group")["matches"]
 
 
+@pytest.mark.parametrize(
+    ("code", "match"),
+    [
+        ("import os; os.pa", "path"),
+        ("import os as system\nsystem.path.ex", "exists"),
+        ("import os.path, sys\nos.path.basen", "basename"),
+        ("from os import (sep,\n  path as p)\nif True:\n    p.dirn", "dirname"),
+        ("from os import path; path.spl", "split"),
+    ],
+)
+def test_modules_that_the_cell_itself_imports_are_known_before_it_runs(
+    new_kernel: Callable[..., Notebook], code: str, match: str
+) -> None:
+    kernel = new_kernel()
+    content = kernel.ask("complete_request", {"code": code, "cursor_pos": len(code)}).content
+    assert match in content["matches"]
+    assert kernel.run("[n for n in ('os', 'p', 'path', 'system') if n in globals()]").text == "[]"
+    assert kernel.run("'jedi' in __import__('sys').modules").text == "False"
+
+
 def test_jedi_is_not_imported_for_what_is_there(new_kernel: Callable[..., Notebook]) -> None:
     kernel = new_kernel()
     kernel.run("import os, sys")

@@ -23,6 +23,9 @@ _FROM_IMPORT = re.compile(
     r"(?:\((?:[^()]*[,(\s])?|(?:\w+(?:[ \t]+as[ \t]+\w+)?[ \t]*,[ \t]*)*)(\w*)$"
 )
 _AFTER_MODULE = re.compile(r"(?:^|[;:\n])[ \t]*from[ \t]+[\w.]+[ \t]+(\w*)$")
+_BINDING = re.compile(
+    r"(?:^|[;:\n])[ \t]*(?:from[ \t]+([\w.]+)[ \t]+)?import[ \t]*(?:\(([^)]*)|[ \t]([^;#(\n]+))"
+)
 _folders: dict[str, tuple[int, list[str]]] = {}
 
 Names = list[tuple[str, str]]
@@ -39,6 +42,23 @@ def complete_import(before: str) -> tuple[str, Names] | None:
         modules = submodules(parent) if parent else top_level()
         return begun, [(name, "module") for name in modules if name.startswith(begun)]
     return None
+
+
+def bound_in(code: str) -> dict[str, Any]:
+    """What the import statements of code that has not run will bind, of modules that are loaded already."""
+    bound: dict[str, Any] = {}
+    for module, in_brackets, on_line in _BINDING.findall(code) if "import" in code else ():
+        for part in (in_brackets or on_line).split(","):
+            name, _, alias = (word.strip() for word in part.strip().partition(" as "))
+            if module:
+                members = vars(sys.modules[module]) if module in sys.modules else {}
+                value = members.get(name, sys.modules.get(f"{module}.{name}"))
+            else:
+                name = name if alias else name.partition(".")[0]
+                value = sys.modules.get(name)
+            if value is not None:
+                bound[alias or name] = value
+    return bound
 
 
 def top_level() -> list[str]:

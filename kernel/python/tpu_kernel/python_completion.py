@@ -14,7 +14,7 @@ from IPython.utils import generics
 
 from . import live
 from .code_context import open_call, primary_before, where
-from .importable import complete_import
+from .importable import bound_in, complete_import
 from .live import ROUTINES
 from .patience import within
 from .signatures import parameters, signature_text
@@ -46,7 +46,8 @@ class PythonCode:
 
     def __init__(self, completer: Any, before: str, code: str) -> None:
         self._completer = completer
-        self._names_of = live.Namespace(completer.namespace, completer.global_namespace)
+        imported = bound_in(code if len(code) <= MAX_LEXICAL else "")
+        self._names_of = live.Namespace(completer.namespace, completer.global_namespace, imported)
         self.fragment = ""
         self.matches: list[Match] = []
         self.alone = False
