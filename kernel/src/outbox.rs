@@ -119,6 +119,8 @@ struct State {
     in_flight: usize,
     awaited: Awaited,
     urgent: bool,
+    /// Threads in `wait_for_space`.
+    waiting: usize,
     /// Text of this request is dropped from then on, up to its `Dropped` entry: it was interrupted,
     /// and no front end takes it.
     abandoned: Option<(Arc<Parent>, Instant)>,
@@ -147,6 +149,7 @@ impl Outbox {
                 in_flight: 0,
                 awaited: Awaited::Nothing,
                 urgent: false,
+                waiting: 0,
                 abandoned: None,
                 late: Vec::new(),
             }),
@@ -170,7 +173,7 @@ impl Outbox {
         let mut state = self.lock();
         let Some(of) = parent else {
             state.append(name, None, text);
-            return self.appended(&mut state, text);
+            return self.appended(state, text);
         };
         let (shown, stops) = of.tally.admit(self.cap, name, text);
         if shown > 0 {
@@ -187,17 +190,16 @@ impl Outbox {
         if shown == 0 && !stops {
             return state.has_space();
         }
-        self.appended(&mut state, text)
+        self.appended(state, text)
     }
 
-    fn appended(&self, state: &mut State, text: &str) -> bool {
+    fn appended(&self, state: MutexGuard<'_, State>, text: &str) -> bool {
         let weight = if text.ends_with('\n') {
             Awaited::Line
         } else {
             Awaited::Anything
         };
-        self.signal(state, weight);
-        state.has_space()
+        self.signal(state, weight)
     }
 
     /// Append a message. It ends the stream message before it and is sent without delay.
@@ -214,8 +216,7 @@ impl Outbox {
             state.entries.push(entry);
         }
         state.urgent = true;
-        self.signal(&mut state, Awaited::Urgent);
-        state.has_space()
+        self.signal(state, Awaited::Urgent)
     }
 
     /// Send what is there now, without waiting for more of a stream.
@@ -223,12 +224,14 @@ impl Outbox {
         let mut state = self.lock();
         if !state.entries.is_empty() {
             state.urgent = true;
-            self.signal(&mut state, Awaited::Urgent);
+            self.signal(state, Awaited::Urgent);
         }
     }
 
     /// Wake the io thread when it waits for something of this weight. `Anything` is the lightest.
-    fn signal(&self, state: &mut State, weight: Awaited) {
+    /// False when there is no room for more.
+    fn signal(&self, mut state: MutexGuard<'_, State>, weight: Awaited) -> bool {
+        let has_space = state.has_space();
         let wakes = match state.awaited {
             Awaited::Nothing => false,
             Awaited::Urgent => weight == Awaited::Urgent,
@@ -237,17 +240,22 @@ impl Outbox {
         };
         if wakes {
             state.awaited = Awaited::Nothing;
+            drop(state); // it is the first thing that the io thread takes
             self.wake.notify_one();
         }
+        has_space
     }
 
     /// Block this thread until there is room, at most `patience`. True when there is.
     pub fn wait_for_space(&self, patience: Duration) -> bool {
         let full = |state: &mut State| !state.has_space();
+        let mut state = self.lock();
+        state.waiting += 1;
         let (mut state, _) = self
             .space
-            .wait_timeout_while(self.lock(), patience, full)
+            .wait_timeout_while(state, patience, full)
             .unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
         !full(&mut state)
     }
 
@@ -347,8 +355,12 @@ impl Outbox {
 
     /// The batch taken last has been handed to the sockets.
     pub fn sent(&self) {
-        self.lock().in_flight = 0;
-        self.space.notify_all();
+        let mut state = self.lock();
+        state.in_flight = 0;
+        if state.waiting > 0 {
+            drop(state);
+            self.space.notify_all();
+        }
     }
 
     /// Let a stream gather for a moment; ends early when something urgent comes.
