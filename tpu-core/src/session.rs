@@ -178,13 +178,15 @@ impl Session {
         if !self.alive.load(Ordering::Acquire) {
             return None;
         }
+        // Before the count of failures, so that none that is not counted here comes before it.
+        let next_sequence = self.journal.next_sequence();
         let mut snapshot = Snapshot::default();
         self.residency.describe(&mut snapshot);
         self.activity.describe(&mut snapshot);
         let (issued, pending) = self.pending.counts();
         snapshot.issued = issued;
         snapshot.pending = pending;
-        snapshot.next_sequence = self.journal.next_sequence();
+        snapshot.next_sequence = next_sequence;
         (snapshot.loaded_programs, snapshot.programs_run) = self.programs.counts();
         snapshot.emulated = self
             .identity()

@@ -16,6 +16,7 @@ from IPython.core.shellapp import InteractiveShellApp, shell_aliases, shell_flag
 from traitlets import Unicode
 
 from . import _kernel, comms, crash, execute, imports, jsontext, loop, ownership, service, stdio
+from .catching import NoteCaught
 from .kernel import LANGUAGE_INFO, Kernel
 from .shell import NotebookShell
 
@@ -81,6 +82,7 @@ class IPKernelApp(BaseIPythonApplication, InteractiveShellApp):
             parent=self, profile_dir=self.profile_dir, kernel=self.kernel, user_ns=self.user_ns
         )
         self.kernel.shell = self.shell
+        self.shell.ast_transformers.append(NoteCaught())
         self.shell.display_formatter.formatters["text/html"].for_type_by_name("torch", "Tensor", tensor_card)
         self.shell.configurables.append(self)
         # IPython asks jedi first and waits for it; `completion` asks it last

@@ -22,24 +22,19 @@ _MOST_NAMES = 10
 _finishing = threading.Lock()
 
 
-def finish() -> str | None:
-    """Wait for the end of a cancellation, and launch again; what is to be said about it, if anything."""
-    if not _kernel.tpu_cancelling():
-        return None
+def tell() -> None:
+    """Wait for the end of a cancellation, launch again, and say on stderr, under the last cell, what is lost.
+
+    A cell that begins meanwhile waits for it: what it computes is not refused, and names are as they were.
+    """
     with _finishing:
         if not _kernel.tpu_cancelling():
-            return None
+            return
         _settle()
-        count = _kernel.tpu_resume()
-    return _report() if count else None
-
-
-def tell() -> None:
-    """As `finish`, said on stderr, under the last cell."""
-    if (report := finish()) is not None:
-        token = PARENT.set(device.ended_cell())
-        print(report, file=sys.stderr)
-        PARENT.reset(token)
+        if _kernel.tpu_resume():
+            token = PARENT.set(device.ended_cell())
+            print(_report(), file=sys.stderr)
+            PARENT.reset(token)
 
 
 def as_interrupt(

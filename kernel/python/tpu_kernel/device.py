@@ -15,9 +15,10 @@ import sys
 import threading
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import bootstrap
+from .ownership import owners
 from .parent import PARENT
 from .threads import own
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks for a signal while the device works.
 _TICK = 0.05
+#: TorchTPU's about a value whose input was lost, without why.
+_DERIVED = "in a failed state"
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,14 @@ class _State:
     errors = 0
     #: The request of the last cell that has ended.
     ended: Parent | None = None
+    #: What else may use the device while the cell runs, as of its start.
+    suspects: ClassVar[dict[threading.Thread, Any]] = {}
+    #: An interrupt left work of an ended cell on the device.
+    leftover = False
+    #: Text of exceptions that were told otherwise, as those the cell caught.
+    said: ClassVar[list[str]] = []
+    #: Failures of events before this one were told too, by an exception that does not say which.
+    told_until = 0
 
 
 def _kernel() -> ModuleType | None:
@@ -104,82 +115,165 @@ def before_cell(cell_id: str) -> None:
     kernel = _kernel()
     if kernel is None:
         return
-    if kernel.tpu_cancelling():
+    if kernel.tpu_cancelling() or "tpu_kernel.cancelling" in sys.modules:
         from . import cancelling
 
         cancelling.tell()
+    late = take_errors()
+    if late:
+        from . import failures
+
+        failures.tell_late([error.message for error in late])
     kernel.tpu_set_cell(cell_id)
-    if counters := kernel.tpu_snapshot():
-        _State.cursor = counters["next_sequence"]
-        _State.errors = counters["errors"]
+    _State.said.clear()
+    _State.suspects = _others()
 
 
-def drain() -> None:
+def _others() -> dict[threading.Thread, Any]:
+    """Threads of earlier cells that may use the device."""
+    if not owners or not used():
+        return {}
+    from . import failures
+
+    return failures.others()
+
+
+def drains() -> bool:
+    """Whether a cell ends only when the device is done; `TPU_KERNEL_DRAIN=0` turns that off."""
+    return os.environ.get("TPU_KERNEL_DRAIN") != "0"
+
+
+def drain() -> BaseException | None:
     """Wait for what the cell queued on the device, without the GIL.
 
     KeyboardInterrupt is honoured at once: the wait goes on in a helper thread, whose work the
-    next drain finds done or waits for. In fused mode this is a barrier, and it raises what the
-    flush of the recorded operations raises. `TPU_KERNEL_DRAIN=0` turns it off.
+    next drain finds done or waits for. In fused mode this is a barrier, and what the flush of the
+    recorded operations raised is returned.
     """
     kernel = _kernel()
-    if kernel is None or os.environ.get("TPU_KERNEL_DRAIN") == "0" or kernel.tpu_snapshot() is None:
-        return
+    if kernel is None or not drains() or kernel.tpu_snapshot() is None:
+        return None
     # TorchTPU hands operations to a thread of its own, so even with nothing pending in tpu-core
     # there may be some on their way: only its own wait sees those.
     job = wait_apart()
     try:
         while not job.done.acquire(timeout=_TICK):
             pass
-        if job.error is not None and not kernel.tpu_cancelling():
-            raise job.error
         # Interrupted work of an earlier cell may still run: each wait is short and looks for signals.
         while not kernel.tpu_drain(_TICK):
             pass
+        return job.error
     except KeyboardInterrupt:
-        if not kernel.tpu_cancelling():
-            raise KeyboardInterrupt("while waiting for the device; what was queued goes on there") from None
+        if kernel.tpu_cancelling():
+            return None
+        _State.leftover = True
+        raise KeyboardInterrupt("while waiting for the device; what was queued goes on there") from None
 
 
-def after_cell(told: BaseException | None = None) -> None:
+def after_cell(told: BaseException | None = None, code: str = "") -> None:
     """The end of a cell: `drain`, then raise the first failure that nobody was told.
 
-    `told` is the exception the cell raised, if any. Further failures are notes of the first. A second
-    interrupt cancels what still waits for the device: what that cost is said, and the cell is interrupted.
+    `told` is the exception the cell raised, if any; `code` the cell's text. Further failures are notes of
+    the first. A second interrupt cancels what still waits for the device: what that cost is said, and the
+    cell is interrupted. A failure that may be another cell's is said and not raised.
     """
     _State.ended = PARENT.get()
-    drain()
+    leftover, _State.leftover = _State.leftover, False
+    flushed = drain()
     if _State.kernel is not None and _State.kernel.tpu_cancelling():
         from . import cancelling
 
+        flushed = None
         cancelling.tell()
         if told is None:
             raise KeyboardInterrupt("while waiting for the device; what waited there was cancelled")
-    errors = take_errors(told)
+    errors = take_errors(told, flushed)
+    found = [error.exception() for error in errors]
+    if flushed is not None and not is_told(flushed, told):
+        found.insert(0, flushed)  # type: ignore[arg-type]
+    if not found:
+        return None
+    suspects = _State.suspects | _others()
+    messages = [_first_line(error) for error in found]
+    if suspects or leftover or not drains():
+        from . import failures
+
+        if not drains():
+            return failures.tell_unknown(messages)
+        if failures.tell(messages, suspects, code):
+            return None
+    for message in messages[1:]:
+        found[0].add_note(f"and then: {message}")
+    raise found[0]
+
+
+def thread_ended(owner: Parent | None) -> None:
+    """A thread of the notebook ends. With no cell running, nobody else would tell what failed in it."""
+    kernel = _State.kernel
+    if kernel is None or kernel.running() is not None or kernel.stopping() or not drains() or not used():
+        return
+    drain()
+    errors = take_errors()
     if errors:
-        failure = errors[0].exception()
-        for error in errors[1:]:
-            failure.add_note(f"and then: {error.message}")
-        raise failure
+        from . import failures
+
+        failures.tell_late([error.message for error in errors], owner)
 
 
-def take_errors(told: BaseException | None = None) -> list[DeviceError]:
-    """Failures since `before_cell` that nobody was told, each once.
+def caught() -> None:
+    """An `except` of a cell holds an exception."""
+    note(sys.exc_info()[1])
 
-    `told` is the exception the cell raised, if any: what its text contains is not said again.
+
+def note(error: BaseException | None) -> None:
+    """An exception told somebody what failed: it is not said again."""
+    if not isinstance(error, RuntimeError) or _State.kernel is None:
+        return
+    if _DERIVED in str(error):
+        counters = _State.kernel.tpu_snapshot()
+        _State.told_until = counters["next_sequence"] if counters else 0
+    else:
+        _State.said.append(str(error))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
+
+
+def is_told(flushed: BaseException, told: BaseException | None) -> bool:
+    """What the flush at the end of a cell raised is what the cell was told already."""
+    from .shortage import refusal
+
+    text = refusal(str(flushed)) or str(flushed)
+    return any(text in said for said in [*_texts(told), *_State.said])
+
+
+def take_errors(told: BaseException | None = None, flushed: BaseException | None = None) -> list[DeviceError]:
+    """Failures since the last call that nobody was told, each once.
+
+    `told` is the exception the cell raised, if any, `flushed` one that will be raised: what they contain
+    is not said again, nor what the cell caught.
     """
     kernel = _kernel()
     counters = kernel.tpu_snapshot() if kernel else None
-    if kernel is None or counters is None or counters["errors"] == _State.errors:
+    if kernel is None or counters is None:
         return []
-    cursor, events = kernel.tpu_events(_State.cursor)
-    _State.cursor, _State.errors = cursor, counters["errors"]
-    said = _texts(told)
+    if counters["errors"] == _State.errors:
+        # an error is counted before its event is there, and the sequence was read before the count
+        _State.cursor = counters["next_sequence"]
+        return []
+    _State.cursor, events = kernel.tpu_events(_State.cursor)
+    said = [*_texts(told), *_texts(flushed), *_State.said]
     errors: list[DeviceError] = []
     for event in events:
-        if event["kind"] != "error" or not event["deferred"]:
+        if event["kind"] != "error":
+            continue
+        _State.errors += 1
+        if not event["deferred"]:
             continue
         message = event["message"]
-        if any(message[1:] in text for text in said):
+        # TorchTPU writes the first letter small and leaves the full stop out
+        if event["sequence"] < _State.told_until or any(message[1:].rstrip(".") in text for text in said):
             continue
         errors.append(DeviceError(event["code"], message, event["cell"], event.get("name", "")))
     return errors

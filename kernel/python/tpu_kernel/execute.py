@@ -100,7 +100,7 @@ class Cell:
         device = device_module()
         if device is not None and self._on_main and not _kernel.stopping():
             try:
-                device.after_cell(error)
+                device.after_cell(error, self.code)
             except BaseException as failure:  # noqa: BLE001
                 told = self.shell.last_traceback
                 shown = self._show(failure)

@@ -168,6 +168,16 @@ def _storages(torch: Any, failures: bool) -> tuple[dict[int, Holding], dict[int,
     return found, makers
 
 
+def lost_tensors() -> list[Any]:
+    """Tensors whose computation failed. Waits for what is being computed."""
+    import torch
+    from torch_tpu._internal.sync import _tpu_torch_sync as sync
+
+    tensors = [value for value in gc.get_objects() if _is_tensor(torch, value) and _on_device(value)]
+    started = (t for t in tensors if sync._is_materialized(t) or sync._is_materializing(t))
+    return [tensor for tensor in started if _lost(sync, tensor)]
+
+
 def _lost(sync: Any, tensor: Any) -> bool:
     try:
         sync._synchronize_tensor(tensor.detach(), True)

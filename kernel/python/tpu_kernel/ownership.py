@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 import threading
+import weakref
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -17,6 +19,9 @@ from . import _kernel
 from .children import Output
 from .imports import when_imported
 from .parent import PARENT
+
+#: The request of the cell that started each thread.
+owners: weakref.WeakKeyDictionary[threading.Thread, Any] = weakref.WeakKeyDictionary()
 
 
 def own_threads() -> None:
@@ -32,8 +37,21 @@ def own_threads() -> None:
         parent = self.__dict__.pop("_tpu_kernel_parent", None)
         if parent is not None:
             PARENT.set(parent)
+            owners[self] = parent
         bootstrap(self)
+        if parent is not None and (device := sys.modules.get("tpu_kernel.device")) is not None:
+            device.thread_ended(parent)
 
+    hook = threading.excepthook
+
+    def told(failure: Any) -> None:
+        """What ends a thread of an earlier cell is said there, and need not be said again."""
+        hook(failure)
+        owner = owners.get(failure.thread) if failure.thread is not None else None
+        if (device := sys.modules.get("tpu_kernel.device")) is not None and owner != _kernel.running():
+            device.note(failure.exc_value)
+
+    threading.excepthook = told
     threading.Thread.start = start_with_parent  # type: ignore[method-assign]
     # A debugger must not look at a thread before Python knows it: it passes over frames of this name.
     code = bootstrap_with_parent.__code__

@@ -12,3 +12,8 @@ def own(thread: Thread) -> Thread:
     thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
     thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
     return thread
+
+
+def is_own(thread: object) -> bool:
+    """Marked as the kernel's."""
+    return getattr(thread, "is_pydev_daemon_thread", False)
