@@ -88,6 +88,11 @@ class NotebookDisplayHook(HookRegistry, DisplayHook):
         cell = cells[number] if number < len(cells) else ""
         return ";" in cell and self.semicolon_at_end_of_expression(cell)
 
+    def update_user_ns(self, result: Any) -> None:
+        """Name the result; IPython's second note of it would keep its memory when both names are gone."""
+        super().update_user_ns(result)
+        self.shell.user_ns_hidden.pop(f"_{self.prompt_count}", None)
+
     def start_displayhook(self) -> None:
         if (debugger := sys.modules.get("tpu_kernel.debugger")) is not None:
             debugger.end_stepping()

@@ -8,7 +8,7 @@ A tensor, property or `repr` of the user's is never called.
 from __future__ import annotations
 
 import gc
-import re
+import os
 import sys
 import time
 import types
@@ -17,30 +17,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from .roots import frame, roots, traceback
+
 #: Values looked at, and seconds spent, before the rest stays unnamed.
 _MOST_VISITED = 200_000
 _MOST_SECONDS = 2.0
 _MOST_NODES = 50_000
 
-#: Names IPython keeps for itself in the notebook's variables.
-_SHELLS_OWN = {
-    "In",
-    "Out",
-    "_",
-    "__",
-    "___",
-    "_i",
-    "_ii",
-    "_iii",
-    "_ih",
-    "_oh",
-    "_dh",
-    "exit",
-    "quit",
-    "get_ipython",
-}
-_NUMBERED = re.compile(r"_i?\d+")
-_LEAVES = (str, bytes, bytearray, int, float, complex, bool, type(None), type, types.ModuleType, range)
+_LEAVES = (str, bytes, bytearray, int, float, complex, bool, type(None), range)
+#: Where Python's own modules are.
+_LIBRARY = os.path.dirname(os.__file__)
+#: They make of functions and containers what has no attributes to walk.
+_WRAPPERS = ("functools", "itertools", "builtins", "_queue", "collections")
 
 
 @dataclass
@@ -54,14 +42,15 @@ class Holding:
     names: list[str] = field(default_factory=list)
     #: What was to be computed into it failed: it has no memory, and reading it raises.
     lost: bool = False
-    #: `parameter`, `gradient`, `optimizer`, `output`, `traceback`, `graph`, `variable`, or "" for none.
+    #: `parameter`, `gradient`, `optimizer`, `output`, `traceback`, `graph`, `running` (a thread or task),
+    #: `variable`, or "" for none.
     kind: str = ""
 
     @property
     def root(self) -> str:
         """The variable, output or traceback to let go of; "" when the notebook has no name for it."""
         name = self.names[0] if self.names else ""
-        if self.kind in ("traceback", "graph"):
+        if self.kind in ("traceback", "graph", "running"):
             return name.partition(": ")[0] if ": " in name else name
         for end, letter in enumerate(name):
             if letter == "." or (letter == "[" and not name.startswith("Out")):
@@ -122,7 +111,7 @@ def table(
     if torch is None:
         return Table([], live)
     found, makers = _storages(torch, failures)
-    _Walk(torch, found, makers).run(_roots(namespace, error))
+    _Walk(torch, found, makers).run(roots(namespace, error))
     lost = sorted({holding.names[0] for holding in found.values() if holding.lost and holding.names})
     kept = [holding for holding in found.values() if not holding.lost]
     return Table(sorted(kept, key=lambda holding: -holding.bytes), live, lost)
@@ -154,7 +143,7 @@ def _storages(torch: Any, failures: bool) -> tuple[dict[int, Holding], dict[int,
         if not _on_device(tensor) or (key := _key(tensor)) is None or key in found:
             return
         storage = tensor.untyped_storage()
-        if storage.nbytes() and (sync._is_materialized(tensor) or sync._is_materializing(tensor)):
+        if storage.nbytes() and _has_buffer(sync, tensor):
             if not tensor.is_leaf:
                 makers[key] = tensor.grad_fn
             dtype = str(tensor.dtype).removeprefix("torch.")
@@ -174,8 +163,15 @@ def lost_tensors() -> list[Any]:
     from torch_tpu._internal.sync import _tpu_torch_sync as sync
 
     tensors = [value for value in gc.get_objects() if _is_tensor(torch, value) and _on_device(value)]
-    started = (t for t in tensors if sync._is_materialized(t) or sync._is_materializing(t))
+    started = (tensor for tensor in tensors if _has_buffer(sync, tensor))
     return [tensor for tensor in started if _lost(sync, tensor)]
+
+
+def _has_buffer(sync: Any, tensor: Any) -> bool:
+    try:
+        return sync._is_materialized(tensor) or sync._is_materializing(tensor)
+    except NotImplementedError:
+        return False  # one of the compiler's, which only describes a tensor
 
 
 def _lost(sync: Any, tensor: Any) -> bool:
@@ -189,10 +185,9 @@ def _lost(sync: Any, tensor: Any) -> bool:
 def _with_hidden(tensor: Any) -> Iterator[Any]:
     """A tensor, and those only it leads to: its gradient, and what its graph keeps for `backward()`."""
     yield tensor
-    if tensor.is_leaf:
-        if tensor.grad is not None:
-            yield tensor.grad
-    elif tensor.grad_fn is not None:
+    if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not None:
+        yield tensor.grad
+    if tensor.grad_fn is not None:
         for node in _graph(tensor.grad_fn):
             yield from _saved(node)
 
@@ -220,32 +215,14 @@ def _saved(node: Any) -> Iterator[Any]:
             yield from (each for each in values if type(each).__name__ in ("Tensor", "Parameter"))
 
 
-def _roots(namespace: dict[str, Any], error: BaseException | None) -> Iterator[tuple[str, str, Any]]:
-    """Name, kind and value of what a person can let go of."""
-    for name, value in list(namespace.items()):
-        if name not in _SHELLS_OWN and not _NUMBERED.fullmatch(name):
-            yield name, "variable", value
-    outputs = namespace.get("_oh")
-    if isinstance(outputs, dict):
-        for number, value in list(outputs.items()):
-            yield f"Out[{number}]", "output", value
-    for failure in (error, getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)):
-        yield from _frames(failure)
-
-
-def _frames(error: BaseException | None) -> Iterator[tuple[str, str, Any]]:
-    """Variables of the functions in a traceback; those of the notebook itself have names already."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        step = error.__traceback__
-        while step is not None:
-            frame = step.tb_frame
-            if frame.f_code.co_name != "<module>" and "IPython" not in frame.f_code.co_filename:
-                for name, value in list(frame.f_locals.items()):
-                    yield f"last traceback: {frame.f_code.co_name}() {name}", "traceback", value
-            step = step.tb_next
-        error = error.__cause__ or error.__context__
+def _foreign(value: Any) -> bool:
+    """A class or module somebody else wrote: what hangs there is not the notebook's."""
+    if isinstance(value, type):
+        return value.__module__ != "__main__"
+    if not isinstance(value, types.ModuleType):
+        return False
+    name, file = value.__name__, getattr(value, "__file__", None) or ""
+    return not file or "site-packages" in file or file.startswith(_LIBRARY) or name.startswith("tpu_kernel")
 
 
 class _Walk:
@@ -265,7 +242,7 @@ class _Walk:
         graphs: list[tuple[str, Any]] = []
         while waiting and len(self._seen) < _MOST_VISITED and time.monotonic() < deadline:
             path, kind, value = waiting.popleft()
-            if isinstance(value, _LEAVES) or id(value) in self._seen:
+            if isinstance(value, _LEAVES) or id(value) in self._seen or _foreign(value):
                 continue
             self._seen.add(id(value))
             if _is_tensor(self._torch, value):
@@ -295,7 +272,7 @@ class _Walk:
             kind = "parameter"
         self._names[id(tensor)] = path
         self._name(tensor, path, kind)
-        if tensor.is_leaf and tensor.grad is not None:
+        if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not None:
             self._name(tensor.grad, f"{path}.grad", kind if kind == "traceback" else "gradient")
 
     def _name(self, tensor: Any, path: str, kind: str) -> None:
@@ -337,14 +314,18 @@ class _Walk:
                     yield f"{path}().{name}", kind, cell.cell_contents
                 except ValueError:
                     continue
-            for item in value.__defaults__ or ():
+            for item in (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()):
                 yield f"{path}() default", kind, item
+            for name, item in list(value.__dict__.items()):
+                yield f"{path}.{name}", kind, item
         elif isinstance(value, types.MethodType):
             yield path, kind, value.__self__
-        elif isinstance(value, types.GeneratorType):
-            frame = value.gi_frame
-            for name, item in list(frame.f_locals.items()) if frame is not None else ():
-                yield f"{path}: {name}", kind, item
+        elif isinstance(value, (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)):
+            for place in ("gi_frame", "cr_frame", "ag_frame"):
+                yield from frame(path, kind, getattr(value, place, None))
+        elif isinstance(value, BaseException):
+            yield from traceback(path, kind, value)
+            yield from self._attributes(path, kind, value)
         else:
             yield from self._attributes(path, kind, value)
 
@@ -359,12 +340,18 @@ class _Walk:
 
     def _attributes(self, path: str, kind: str, value: Any) -> Iterator[tuple[str, str, Any]]:
         try:
-            attributes = object.__getattribute__(value, "__dict__")
+            attributes = (
+                vars(value) if isinstance(value, type) else object.__getattribute__(value, "__dict__")
+            )
         except AttributeError:
             attributes = {}
-        if isinstance(attributes, dict):
+        if isinstance(attributes, (dict, types.MappingProxyType)):
             for name, item in list(attributes.items()):
-                yield f"{path}.{name}", kind, item
+                if name != "__builtins__":
+                    yield f"{path}.{name}", kind, item
+        if type(value).__module__ in _WRAPPERS and not isinstance(value, type):
+            for item in gc.get_referents(value):
+                yield f"{path}{{…}}", kind, item
         for each in type(value).__mro__:
             slots = each.__dict__.get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else slots:
