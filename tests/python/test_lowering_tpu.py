@@ -113,7 +113,7 @@ CASES = {
     "gradients add up": Case(
         LOOP.replace("    opt.zero_grad()\n", ""),
         WEIGHTS,
-        (2, 4),
+        (1, 4),
         4,
         training("SGD(model.parameters(), lr=0.1)"),
     ),
@@ -131,7 +131,7 @@ CASES = {
     "scheduler": Case(
         LOOP + "    scheduler.step()\n",
         WEIGHTS,
-        (3, 6),
+        (2, 6),
         6,
         training("SGD(model.parameters(), lr=0.1)")
         + "\nscheduler = torch.optim.lr_scheduler.ExponentialLR(opt, 0.5)",
@@ -212,7 +212,7 @@ CASES = {
     "network and optimizer made in the cell": Case(
         training(f"AdamW{ADAM}") + LOOP,
         WEIGHTS,
-        (1, 16),
+        (0, 16),
         16,
     ),
 }

@@ -236,7 +236,38 @@ def _print_from_the_host(module: ModuleType, execute: Callable[[], None]) -> Non
     module._tensor_str = tensor_str
 
 
+def _keep_trained_functions(module: ModuleType, execute: Callable[[], None]) -> None:
+    """PyTorch's cache keeps what TorchTPU compiles, unless gradients flow through it: the backward pass
+    is compiled when it is first run, and by then TorchTPU's setting that lets it be kept is over."""
+    execute()
+    info = module._cache_autograd_info
+
+    def cache_autograd_info(*arguments: Any, **options: Any) -> tuple[Any, Any]:
+        save, entry = info(*arguments, **options)
+        if save is None or not module.should_bundle_autograd_cache():
+            return save, entry
+
+        def save_later(*arguments: Any, **options: Any) -> Any:
+            with module.config.patch("bundled_autograd_cache", True):
+                return save(*arguments, **options)
+
+        return save_later, entry
+
+    module._cache_autograd_info = cache_autograd_info
+
+
+def _know_triton_by_its_file(module: ModuleType, execute: Callable[[], None]) -> None:
+    """PyTorch's cache reads all of Triton, 500 MB, once in each process, to know it by its content. On a
+    TPU it compiles nothing: its size and date will do."""
+    execute()
+    library = _find("triton", "_C/libtriton.so")
+    known = library and library.stat()
+    module.triton_key = lambda: f"triton {known.st_size} {known.st_mtime_ns}" if known else None
+
+
 _PATCHES: dict[str, Callable[[ModuleType, Callable[[], None]], None]] = {
+    "torch._functorch._aot_autograd.graph_compile": _keep_trained_functions,
+    "torch._inductor.codecache": _know_triton_by_its_file,
     "torch._tensor_str": _print_from_the_host,
     "torch_tpu": _before_torch_tpu,
     "torch_tpu._internal.utils.hardware": _emulate_hardware,

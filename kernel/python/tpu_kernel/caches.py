@@ -19,6 +19,9 @@ _TAG_TEXT = (
 def prepare(plugin: Path, core: Path) -> None:
     """Set the variables that say where the caches are, unless they are set or caching is off."""
     root = _root()
+    if root is None:
+        # PyTorch would keep compiled functions, and programs in them, in a folder of its own.
+        os.environ.setdefault("TORCHINDUCTOR_AUTOGRAD_CACHE", "0")
     if root is None or (folder := _folder(root, plugin, core)) is None:
         return
     environ = os.environ

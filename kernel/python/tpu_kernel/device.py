@@ -79,6 +79,7 @@ def _kernel() -> ModuleType | None:
             return None
         if kernel.tpu_attach(str(bootstrap.library())):
             _State.kernel = kernel
+            kernel.tpu_watch_compiles()
     return _State.kernel
 
 
@@ -127,6 +128,17 @@ def before_cell(cell_id: str) -> None:
     kernel.tpu_set_cell(cell_id)
     _State.said.clear()
     _State.suspects = _others()
+    if (compiles := _compiles()) is not None:
+        compiles.begin(kernel.tpu_snapshot() or {"compiles": 0, "compile_ns": 0})
+
+
+def _compiles() -> ModuleType | None:
+    """The module that follows what is compiled, where there is a kernel with cells."""
+    if "tpu_kernel.shell" not in sys.modules:
+        return None
+    from . import compiles
+
+    return compiles
 
 
 def _others() -> dict[threading.Thread, Any]:
@@ -179,7 +191,11 @@ def after_cell(told: BaseException | None = None, code: str = "") -> None:
     """
     _State.ended = PARENT.get()
     leftover, _State.leftover = _State.leftover, False
-    flushed = drain()
+    try:
+        flushed = drain()
+    finally:
+        if (compiles := _compiles()) is not None:
+            compiles.end()
     if _State.kernel is not None and _State.kernel.tpu_cancelling():
         from . import cancelling
 

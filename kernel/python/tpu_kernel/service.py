@@ -204,6 +204,10 @@ def serve(shell: NotebookShell) -> None:
             from . import cancelling
 
             cancelling.tell()
+        elif request.msg_type == "compiling":
+            from . import compiles
+
+            compiles.compiling(shell)
         elif request.msg_type == "start_debugger":
             from . import debugger
 

@@ -3,6 +3,7 @@
 blocks   what cards are built of: colours, tiles, bars, tables
 compile  what %%tpu_compile did
 stats    what the session did
+storm    a loop that compiles at every step
 tensor   what a tensor on the device holds
 """
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..reasons import reason, short_batch
 from . import blocks
 
 if TYPE_CHECKING:
@@ -13,12 +14,23 @@ if TYPE_CHECKING:
 class StatsCard:
     """What the session did since it started."""
 
-    def __init__(self, device: str, counters: Counters, mode: str, limit: str = "") -> None:
+    def __init__(
+        self,
+        device: str,
+        counters: Counters,
+        mode: str,
+        limit: str = "",
+        programs: list[dict[str, Any]] | None = None,
+    ) -> None:
         self.device = device
         self.counters = counters
         self.mode = mode
         #: Where the limit comes from, when it is not the chip's own.
         self.limit = limit.strip(" ()")
+        compiled = [each for each in programs or [] if each["stage"] == "compiled"]
+        self.costly = sorted(compiled, key=lambda each: -each["duration_ns"])[:_MOST_COSTLY]
+        self.again = [each for each in compiled if each["why"] != "first"]
+        self.known = {each["number"]: each for each in programs or []}
 
     def html(self) -> str:
         kind = "emulated" if self.counters.emulated else "chip"
@@ -31,6 +43,8 @@ class StatsCard:
             blocks.headline(kind, "good", self.device),
             blocks.bars(rows),
             blocks.tiles(self._numbers()),
+            blocks.table(_HEAD, self._rows(self.costly)) if self.costly else "",
+            blocks.table(_HEAD_AGAIN, self._rows_again()) if self.again else "",
             blocks.paragraph(self.mode, muted=True),
             blocks.paragraph(f"HBM limit: {self.limit}", muted=True) if self.limit else "",
         )
@@ -42,7 +56,30 @@ class StatsCard:
             (name, f"{value} ({detail})" if detail else value) for name, value, detail in self._numbers()
         ]
         rows += [("mode", self.mode), *([("HBM limit", self.limit)] if self.limit else [])]
-        return "\n".join([f"{self.device}{kind}", *blocks.columns(rows)])
+        lines = [f"{self.device}{kind}", *blocks.columns(rows)]
+        if self.costly:
+            lines += ["  compiled, the longest first:", *_plain([_HEAD, *self._rows(self.costly)])]
+        if self.again:
+            lines += ["  compiled again, the last ones:", *_plain([_HEAD_AGAIN, *self._rows_again()])]
+        return "\n".join(lines)
+
+    def _rows(self, programs: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+        return [
+            (
+                _where(each),
+                f"`{_name(each)}`",
+                blocks.duration(each["duration_ns"] / 1e9),
+                _memory(each),
+                f"{each['runs']:,}",
+            )
+            for each in programs
+        ]
+
+    def _rows_again(self) -> list[tuple[str, str, str]]:
+        return [
+            (_where(each), f"`{_name(each)}`", short_batch(each, self.known) or reason(each))
+            for each in self.again[-_MOST_AGAIN:]
+        ]
 
     def _of_limit(self) -> str:
         live, limit = self.counters.live_bytes, self.counters.limit_bytes
@@ -52,11 +89,37 @@ class StatsCard:
         c = self.counters
         return [
             ("compiled", f"{c.compiles:,}", f"in {blocks.duration(c.compile_seconds)}"),
-            ("cache hits", f"{c.cache_hits:,}", ""),
+            ("cache hits", f"{c.cache_hits:,}", f"{c.memory_hits:,} in memory"),
             ("executions", f"{c.executions:,}", f"busy {blocks.duration(c.busy_seconds)}"),
             ("to device", blocks.size(c.upload_bytes), _transfers(c.uploads)),
             ("from device", blocks.size(c.download_bytes), _transfers(c.downloads)),
         ]
+
+
+_MOST_COSTLY = 3
+_MOST_AGAIN = 5
+_HEAD = ("where", "program", "compiled in", "memory", "runs")
+_HEAD_AGAIN = ("where", "program", "compiled again because")
+
+
+def _plain(rows: list[tuple[str, ...]]) -> list[str]:
+    return blocks.columns([tuple(cell.replace("`", "") for cell in row) for row in rows], "    ")
+
+
+def _where(program: dict[str, Any]) -> str:
+    return program.get("place", "")
+
+
+def _name(program: dict[str, Any]) -> str:
+    name = program["name"].removeprefix("tt_jit_")
+    # What TorchTPU calls a compiled function is a place in its own source.
+    return "torch.compile" if name.startswith("export_") else name
+
+
+def _memory(program: dict[str, Any]) -> str:
+    """HBM while it runs: arguments, results and temporaries, each once."""
+    parts = ("argument_bytes", "output_bytes", "temporary_bytes")
+    return blocks.size(max(0, sum(program[part] for part in parts) - program["alias_bytes"]))
 
 
 def _transfers(count: int) -> str:

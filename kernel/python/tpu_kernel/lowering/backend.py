@@ -33,6 +33,11 @@ _TALKATIVE = tuple(
 )
 
 
+_NO_PROGRAM = "PyTorch's compiler made no program of it"
+#: The function that is called now, and perhaps compiled for it.
+running: Outlined | None = None
+
+
 class TorchBackend:
     """`torch.compile` with static shapes; a failure to compile runs that part eagerly."""
 
@@ -78,6 +83,7 @@ class TorchBackend:
     def call(self, cell: LoweredCell, outlined: Outlined) -> Any:
         import torch._dynamo as dynamo
 
+        global running
         report = cell.report
         optimizers = [cell.namespace[name] for name in outlined.optimizers]
         steppers = [
@@ -87,6 +93,7 @@ class TorchBackend:
         graphs, executed = outlined.graphs, outlined.executed
         before = dynamo.config.suppress_errors
         dynamo.config.suppress_errors = True
+        running = outlined
         try:
             value = outlined.run(cell.namespace, steppers)
             for optimizer in optimizers:
@@ -98,13 +105,17 @@ class TorchBackend:
             outlined.call = self.compile(outlined)
             raise
         finally:
+            running = None
             dynamo.config.suppress_errors = before
             report.graphs += outlined.graphs - graphs
             report.executed += outlined.executed - executed
             if outlined.executed > executed:
                 report.compiled.update(outlined.lines)
             else:
-                report.ran_eagerly(outlined.lines, "PyTorch's compiler made no program of it")
+                limit = dynamo.config.recompile_limit
+                full = outlined.graphs >= limit
+                why = f"PyTorch compiles for {limit} shapes at most" if full else _NO_PROGRAM
+                report.ran_eagerly(outlined.lines, why)
 
 
 class EagerBackend(TorchBackend):

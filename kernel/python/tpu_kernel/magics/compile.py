@@ -51,6 +51,7 @@ class CompileMagics(Magics):
         chosen = options.read(_MAGIC, line, flags=("quiet",))
         lowering = lowering_of(self.shell)
         before = measure.counters()
+        first, _ = measure.programs()
         started = time.perf_counter()
         if "quiet" in chosen:
             return run_body(self.shell, lowering, _MAGIC, cell)[0]
@@ -63,5 +64,6 @@ class CompileMagics(Magics):
                 lowering.last = None
         now = measure.counters(settle=True)
         used = now.since(before) if now is not None else None
-        show(CompileCard(report, used, time.perf_counter() - started))
+        _, programs = measure.programs()
+        show(CompileCard(report, used, time.perf_counter() - started, programs, first))
         return value

@@ -21,6 +21,8 @@ class Counters:
     compile_seconds: float = 0.0
     cache_hits: int = 0
     executions: int = 0
+    #: Executions that found their program in memory.
+    memory_hits: int = 0
     busy_seconds: float = 0.0
     uploads: int = 0
     upload_bytes: int = 0
@@ -39,6 +41,7 @@ class Counters:
             self.compile_seconds - earlier.compile_seconds,
             self.cache_hits - earlier.cache_hits,
             self.executions - earlier.executions,
+            self.memory_hits - earlier.memory_hits,
             self.busy_seconds - earlier.busy_seconds,
             self.uploads - earlier.uploads,
             self.upload_bytes - earlier.upload_bytes,
@@ -66,6 +69,7 @@ def counters(settle: bool = False) -> Counters | None:
         compile_seconds=raw["compile_ns"] / 1e9,
         cache_hits=raw["cache_hits"],
         executions=raw["executions"],
+        memory_hits=raw["executions"] - raw["programs_run"],
         busy_seconds=raw["busy_ns"] / 1e9,
         uploads=raw["uploads"],
         upload_bytes=raw["upload_bytes"],
@@ -73,6 +77,15 @@ def counters(settle: bool = False) -> Counters | None:
         download_bytes=raw["download_bytes"],
         emulated=bool(raw["emulated"]),
     )
+
+
+def programs(cursor: int = 0) -> tuple[int, list[dict[str, Any]]]:
+    """Programs from number `cursor` on (see `tpu_core::Program`), and the next cursor."""
+    if _raw() is None:
+        return 0, []
+    from .. import _kernel
+
+    return _kernel.tpu_programs(cursor)
 
 
 def device_name() -> str:

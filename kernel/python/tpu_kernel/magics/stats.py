@@ -26,8 +26,9 @@ class StatsMagics(Magics):
           %tpu_stats
 
         HBM in use, its peak and its limit; programs compiled and the time that took; programs
-        found in the cache; executions; bytes moved to and from the device. All numbers are
-        counted by the runtime session itself.
+        found in the cache on disk, and launches that found theirs in memory; executions; bytes
+        moved to and from the device; which programs took longest to compile, and which were
+        compiled again and why. All of it is counted by the runtime session itself.
         """
         options.read(_MAGIC, line)
         now = measure.counters(settle=True)
@@ -36,4 +37,5 @@ class StatsMagics(Magics):
             return
         identity = device.identity()
         why = limit.why(identity, now.limit_bytes) if identity else ""
-        show(StatsCard(measure.device_name(), now, describe(self.shell), why))
+        _, programs = measure.programs()
+        show(StatsCard(measure.device_name(), now, describe(self.shell), why, programs))
