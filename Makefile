@@ -35,7 +35,7 @@ help:
 	  'make lab     JupyterLab on the first lesson' \
 	  'make demo    the first lesson in this terminal' \
 	  'make test    format, lints, Rust, Python and browser tests' \
-	  'make bench   compare with ipykernel, xeus-python and ipymini' \
+	  'make bench   compare with ipykernel, xeus-python and ipymini; what tpu-core takes' \
 	  'make fuzz    20,000 broken connections' \
 	  'make lint    format and lints only' \
 	  'make wheel   the wheel alone, in dist/' \

@@ -1,6 +1,6 @@
 """What tpu-core's bookkeeping takes: per call over a plug-in that does nothing, and in a real training step.
 
-    python device_bench.py [--turns 30] [--markdown FILE]
+    python device_bench.py [--turns 30]
 
 The step, of a small transformer, eager, runs in two processes in turns: TorchTPU over tpu-core over the
 CPU plug-in, and TorchTPU over the CPU plug-in alone. Compare the two of one run, as a ratio.
@@ -22,11 +22,13 @@ STEPS = 10
 
 
 def steps() -> None:
-    """In a process of its own: for each line of input some steps, for each step its milliseconds."""
+    """In a process of its own: for each line of input some steps, and of each its milliseconds by the
+    clock and of the processor."""
     from tpu_kernel import bootstrap
 
     bootstrap.install()
     if os.environ["BENCH_CORE"] == "0":
+        bootstrap._locate_plugins()
         os.environ["TPU_LIBRARY_PATH"] = os.environ["TPU_KERNEL_CPU_PLUGIN"]
     import torch
     from torch import nn
@@ -37,14 +39,14 @@ def steps() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     x = torch.randn(8, 32, 64).to("tpu")
 
-    def step() -> float:
-        started = time.perf_counter()
+    def step() -> tuple[float, float]:
+        started, used = time.perf_counter(), time.process_time()
         optimizer.zero_grad()
         loss = model(x).square().mean()
         loss.backward()
         optimizer.step()
         loss.item()
-        return (time.perf_counter() - started) * 1e3
+        return (time.perf_counter() - started) * 1e3, (time.process_time() - used) * 1e3
 
     for _ in range(5):
         step()
@@ -73,7 +75,7 @@ class Process:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
-    def turn(self) -> list[float]:
+    def turn(self) -> list[list[float]]:
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
@@ -94,7 +96,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--turns", type=int, default=30)
-    parser.add_argument("--markdown", type=Path)
     options = parser.parse_args()
     if options.steps:
         steps()
@@ -107,19 +108,19 @@ def main() -> None:
     lines = ["| added by tpu-core | median | least |", "|---|---|---|"]
     lines += [f"| {names[str(call['what'])]} | {call['median_ns']} | {call['least_ns']} |" for call in calls()]
     core, alone = Process(core=True), Process(core=False)
-    times: dict[Process, list[float]] = {core: [], alone: []}
+    times: dict[Process, list[list[float]]] = {core: [], alone: []}
     for _ in range(options.turns):
         for process in (core, alone):
             times[process] += process.turn()
     for process in (core, alone):
         process.end()
     lines += ["", "| eager transformer step | with tpu-core | without | ratio |", "|---|---|---|---|"]
-    for name, figure in (("median [ms]", statistics.median), ("least [ms]", min)):
-        with_core, without = figure(times[core]), figure(times[alone])
-        lines.append(f"| {name} | {with_core:.2f} | {without:.2f} | {with_core / without:.2f} |")
+    for name, figure in (("median", statistics.median), ("least", min)):
+        for what, column in (("by the clock", 0), ("of the processor", 1)):
+            with_core, without = (figure(step[column] for step in times[each]) for each in (core, alone))
+            row = f"{with_core:.2f} | {without:.2f} | {with_core / without:.2f}"
+            lines.append(f"| {name}, {what} [ms] | {row} |")
     print("\n".join(lines))
-    if options.markdown:
-        options.markdown.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
