@@ -371,10 +371,12 @@ mod tests {
     const COMPILED: &[u8] = include_bytes!("../programs/compiled.mlirbc");
     /// Lists uses in an order of its own.
     const SVD: &[u8] = include_bytes!("../programs/svd.mlirbc");
+    /// Its operation has two regions that see nothing of what surrounds them.
+    const POOL: &[u8] = include_bytes!("../programs/pool.mlirbc");
 
     #[test]
     fn what_is_not_changed_is_written_as_it_came() {
-        for program in [CUMSUM, CUMMAX, COMPILED, SVD] {
+        for program in [CUMSUM, CUMMAX, COMPILED, SVD, POOL] {
             assert!(Module::read(program).unwrap().write() == program);
         }
     }

@@ -111,16 +111,18 @@ fn read_operation(reader: &mut Reader<'_>, depth: usize) -> Result<Operation, Ma
             return Err(Malformed);
         }
         operation.isolated = isolated;
+        let section = isolated.then(|| reader.section(0)).transpose()?;
+        if section
+            .as_ref()
+            .is_some_and(|section| section.id != ISOLATED || section.alignment > 1)
+        {
+            return Err(Malformed);
+        }
+        // One section holds all of them.
+        let mut inner = section.map(|section| Reader::new(section.data));
         for _ in 0..count {
-            operation.regions.push(if isolated {
-                let section = reader.section(0)?;
-                if section.id != ISOLATED || section.alignment > 1 {
-                    return Err(Malformed);
-                }
-                read_region(&mut Reader::new(section.data), depth + 1)?
-            } else {
-                read_region(reader, depth + 1)?
-            });
+            let region = read_region(inner.as_mut().unwrap_or(reader), depth + 1)?;
+            operation.regions.push(region);
         }
     }
     Ok(operation)
@@ -206,14 +208,17 @@ fn write_operation(writer: &mut Writer, operation: &Operation) {
         return;
     }
     writer.flagged(operation.regions.len(), operation.isolated);
+    let mut inner = Writer::default();
     for region in &operation.regions {
-        if operation.isolated {
-            let mut inner = Writer::default();
-            write_region(&mut inner, region);
-            writer.section(ISOLATED, 1, &inner.bytes);
+        let regions = if operation.isolated {
+            &mut inner
         } else {
-            write_region(writer, region);
-        }
+            &mut *writer
+        };
+        write_region(regions, region);
+    }
+    if operation.isolated {
+        writer.section(ISOLATED, 1, &inner.bytes);
     }
 }
 
