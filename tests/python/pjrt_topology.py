@@ -23,6 +23,10 @@ TOPOLOGY_CREATE, TOPOLOGY_PLATFORM, TOPOLOGY_VERSION, TOPOLOGY_DEVICES, TOPOLOGY
 )
 CLIENT_TOPOLOGY = 95
 TEXT, INTEGER, INTEGERS = 0, 1, 2
+#: The TPU topology extension: its type, and functions by their place in it.
+CHIP_TOPOLOGY = 16
+FLAGS, COUNTS, PROCESSES, DEVICES = (1, 4, 5), range(7, 16), 16, 17
+PLACES, PROCESS_AT, CHIP_AT, DEVICE_AT, PLACE_OF_DEVICE, BOUNDS = (18, 19), 20, 21, 22, 23, range(24, 27)
 
 
 class Arguments:
@@ -67,6 +71,43 @@ class Plugin:
             raise RuntimeError(message.text(24))
         return arguments
 
+    def extension(self, kind: int) -> int:
+        at = ctypes.c_uint64.from_address(self.table + 8).value
+        while at and ctypes.c_uint32.from_address(at + 8).value != kind:
+            at = ctypes.c_uint64.from_address(at + 16).value
+        return at
+
+    def chip(self, topology: int) -> dict[str, Any]:
+        """What the TPU topology extension answers."""
+        start = self.extension(CHIP_TOPOLOGY) + 24
+        numbers = (ctypes.c_int32 * 8)()
+        room = {"at16": 8, "at24": ctypes.addressof(numbers)}
+
+        def ask(index: int, size: int, **words: int) -> Arguments:
+            address = ctypes.c_uint64.from_address(start + 8 * index).value
+            arguments = Arguments(size, at8=topology, **words)
+            error = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)(arguments.address)
+            assert not error, index
+            return arguments
+
+        bounds = [list(numbers[: ask(index, 40, **room)[32]]) for index in BOUNDS]
+        number = lambda arguments, offset: ctypes.c_int32.from_buffer(arguments.memory, offset).value
+        origin = (ctypes.c_int32 * 3)()
+        at = {"at16": ctypes.addressof(origin), "at24": 3}
+        device = ask(PLACE_OF_DEVICE, 52, at24=8, at32=ctypes.addressof(numbers))
+        return {
+            "flags": [ask(index, 17)[16] & 1 for index in FLAGS],
+            "counts": [number(ask(index, 20), 16) for index in COUNTS],
+            "bounds": bounds,
+            "device": [list(numbers[: device[40]]), number(device, 48)],
+            "processes": list(numbers[: ask(PROCESSES, 40, **room)[32]]),
+            "devices": list(numbers[: ask(DEVICES, 40, at16=8 << 32, at24=room["at24"])[32]]),
+            "places": [[number(ask(index, 28), offset) for offset in (20, 24)] for index in PLACES],
+            "process": list(numbers[: ask(PROCESS_AT, 48, at24=8, at32=room["at24"])[40]]),
+            "chip at": number(ask(CHIP_AT, 36, **at), 32),
+            "device at": number(ask(DEVICE_AT, 40, **at), 36),
+        }
+
     def topology(self, name: str | None) -> int:
         if name is None:
             client = self.call(CLIENT_CREATE, Arguments(88))[64]
@@ -82,6 +123,7 @@ class Plugin:
             "platform": ask(TOPOLOGY_PLATFORM).text(24),
             "version": ask(TOPOLOGY_VERSION).text(24),
             "attributes": attributes(found[24], found[32]),
+            "chip": self.chip(topology),
             "devices": [self.device(device) for device in devices],
         }
 

@@ -78,6 +78,7 @@ def test_each_emulated_chip_describes_itself_as_libtpu_describes_the_real_one(re
         emulated = found["topologies"]["client"]
         # A process has one device, also of the chips that show as two.
         assert emulated["devices"][0] == real[topology]["devices"][0]
+        assert emulated["chip"] == real["v5e:1x1"]["chip"]
         assert emulated["attributes"] == real[topology]["attributes"]
         assert emulated["platform"] == real[topology]["platform"] == "tpu"
         assert emulated["version"].startswith(f"emulated {name} on ")

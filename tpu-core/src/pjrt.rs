@@ -6,6 +6,7 @@
 
 mod api;
 mod arguments;
+mod chip_topology;
 mod host_memory;
 mod layouts;
 mod slots;
@@ -13,6 +14,7 @@ mod value;
 
 pub use api::{Api, ApiVersion, ExtensionBase, Function, SLOT_COUNT, TABLE_OFFSET};
 pub use arguments::*;
+pub use chip_topology::*;
 pub use host_memory::*;
 pub use layouts::*;
 pub use slots::{LAYOUT_NAMES, SLOT_NAMES};

@@ -10,6 +10,7 @@ mod apart;
 mod buffer;
 mod callbacks;
 mod calls;
+mod chip_topology;
 mod client;
 mod compile;
 mod description;

@@ -16,8 +16,9 @@ use super::memory::Memory;
 use super::topology::Topology;
 use super::transfer_manager::TransferManager;
 use super::{
-    alias, buffer, callbacks, calls, client, compile, description, device, event, executable,
-    execute, host_memory, layouts, memory, topology, tracking, transfer, transfer_manager, wrapped,
+    alias, buffer, callbacks, calls, chip_topology, client, compile, description, device, event,
+    executable, execute, host_memory, layouts, memory, topology, tracking, transfer,
+    transfer_manager, wrapped,
 };
 #[allow(
     clippy::wildcard_imports,
@@ -31,7 +32,8 @@ const MINOR: i32 = 114;
 
 /// Extensions first, so that the address of each can be put into what comes after it.
 struct Tables {
-    host_memory: HostMemoryExtension,
+    chip_topology: ChipTopologyExtension,
+    host_memory: OnceLock<HostMemoryExtension>,
     layouts: OnceLock<LayoutsExtension>,
     api: OnceLock<Api>,
 }
@@ -41,11 +43,15 @@ static TABLES: OnceLock<Tables> = OnceLock::new();
 /// The table, made at the first call.
 pub fn table() -> *const Api {
     let tables = TABLES.get_or_init(|| Tables {
-        host_memory: host_memory_extension(),
+        chip_topology: chip_topology_extension(),
+        host_memory: OnceLock::new(),
         layouts: OnceLock::new(),
         api: OnceLock::new(),
     });
-    let host_memory: *const HostMemoryExtension = &raw const tables.host_memory;
+    let chip_topology: *const ChipTopologyExtension = &raw const tables.chip_topology;
+    let last = chip_topology.cast_mut().cast();
+    let host_memory: *const HostMemoryExtension =
+        (tables.host_memory).get_or_init(|| host_memory_extension(last));
     let first = host_memory.cast_mut().cast();
     let layouts: *const LayoutsExtension = tables.layouts.get_or_init(|| layouts_extension(first));
     tables.api.get_or_init(|| build(layouts.cast_mut().cast()))
@@ -256,7 +262,28 @@ fn fill_buffers(slots: &mut Slots) {
         TransferManagerSetBufferError TransferManagerAddMetadata);
 }
 
-fn host_memory_extension() -> HostMemoryExtension {
+fn chip_topology_extension() -> ChipTopologyExtension {
+    unsafe extern "C" fn entry<const INDEX: usize>(raw: Raw) -> Raw {
+        let answer = catch_unwind(AssertUnwindSafe(|| chip_topology::answer(INDEX, raw)));
+        finish(answer, "the topology extension")
+    }
+    let mut functions: [Option<Function>; CHIP_TOPOLOGY_FUNCTIONS] =
+        [None; CHIP_TOPOLOGY_FUNCTIONS];
+    macro_rules! entries {
+        ($($index:literal)*) => { $( functions[$index] = Some(entry::<$index>); )* };
+    }
+    entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
+    ChipTopologyExtension {
+        base: ExtensionBase {
+            struct_size: size_of::<ChipTopologyExtension>(),
+            kind: CHIP_TOPOLOGY_EXTENSION,
+            next: std::ptr::null_mut(),
+        },
+        functions,
+    }
+}
+
+fn host_memory_extension(next: *mut ExtensionBase) -> HostMemoryExtension {
     unsafe extern "C" fn allocate(raw: Raw) -> Raw {
         calls::note_host_memory(raw);
         guarded_extension::<HostMemoryAllocate>(raw, host_memory::allocate)
@@ -265,7 +292,7 @@ fn host_memory_extension() -> HostMemoryExtension {
         base: ExtensionBase {
             struct_size: size_of::<HostMemoryExtension>(),
             kind: HOST_MEMORY_EXTENSION,
-            next: std::ptr::null_mut(),
+            next,
         },
         allocate: Some(allocate),
     }

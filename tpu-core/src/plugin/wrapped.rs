@@ -11,9 +11,10 @@ use serde::Serialize;
 use super::failure::{Answer, Failure};
 use crate::choice::{self, Choice};
 use crate::pjrt::{
-    Api, Arguments, Code, ErrorDestroy, ErrorGetCode, ErrorMessage, ExtensionBase, Function,
-    HOST_MEMORY_EXTENSION, HostMemoryExtension, LAYOUTS_EXTENSION, LayoutsExtension, NamedValue,
-    PluginAttributes, PluginInitialize, Raw, SLOT_COUNT, SLOT_NAMES, TABLE_OFFSET,
+    Api, Arguments, CHIP_TOPOLOGY_EXTENSION, ChipTopologyExtension, Code, ErrorDestroy,
+    ErrorGetCode, ErrorMessage, ExtensionBase, Function, HOST_MEMORY_EXTENSION,
+    HostMemoryExtension, LAYOUTS_EXTENSION, LayoutsExtension, NamedValue, PluginAttributes,
+    PluginInitialize, Raw, SLOT_COUNT, SLOT_NAMES, TABLE_OFFSET,
 };
 use crate::program;
 use crate::session::Generation;
@@ -26,6 +27,7 @@ pub struct Wrapped {
     layouts: Option<&'static LayoutsExtension>,
     layout_functions: usize,
     host_memory: Option<&'static HostMemoryExtension>,
+    chip_topology: Option<&'static ChipTopologyExtension>,
     /// It is libtpu: nothing is emulated.
     pub real: bool,
     /// The chip it plays where it is not.
@@ -105,13 +107,14 @@ fn around(api: &'static Api, library: *mut c_void, choice: Choice) -> Result<Wra
             api.version.major, api.version.minor
         ));
     }
-    let (layouts, host_memory) = extensions(api);
+    let (layouts, host_memory, chip_topology) = extensions(api);
     Ok(Wrapped {
         api,
         slots: ((api.struct_size - TABLE_OFFSET) / size_of::<Function>()).min(SLOT_COUNT),
         library: library as usize,
         layouts,
         host_memory,
+        chip_topology,
         layout_functions: layouts.map_or(0, |layouts| {
             layouts
                 .base
@@ -150,8 +153,9 @@ fn extensions(
 ) -> (
     Option<&'static LayoutsExtension>,
     Option<&'static HostMemoryExtension>,
+    Option<&'static ChipTopologyExtension>,
 ) {
-    let mut found = (None, None);
+    let mut found = (None, None, None);
     for head in heads(api) {
         let next = std::ptr::from_ref(head).cast_mut();
         let whole = head.struct_size >= size_of::<HostMemoryExtension>();
@@ -161,6 +165,10 @@ fn extensions(
             HOST_MEMORY_EXTENSION if whole => {
                 // SAFETY: this type number stands for this struct, and all of it is there.
                 found.1 = unsafe { next.cast::<HostMemoryExtension>().as_ref() }
+            }
+            CHIP_TOPOLOGY_EXTENSION => {
+                // SAFETY: see above.
+                found.2 = unsafe { next.cast::<ChipTopologyExtension>().as_ref() }
             }
             other => super::table::log(format_args!("extension {other} is not offered")),
         }
@@ -295,6 +303,13 @@ impl Wrapped {
     /// The function of the host memory extension, where the plug-in has it.
     pub fn host_memory(&self) -> Option<Function> {
         self.host_memory?.allocate
+    }
+
+    /// A function of the TPU topology extension, where the plug-in has it.
+    pub fn chip_topology(&self, index: usize) -> Option<Function> {
+        let extension = self.chip_topology?;
+        let known = (extension.base.struct_size).saturating_sub(size_of::<ExtensionBase>());
+        (index < known / size_of::<Function>()).then(|| extension.functions[index])?
     }
 
     /// Call a function of an extension with its own arguments.
