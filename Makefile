@@ -28,7 +28,7 @@ RUST := Cargo.toml Cargo.lock $(shell find kernel tpu-core -name '*.rs' -o -name
 PYTHON_HALF := $(shell find kernel/python -name '*.py' -o -name '*.pyi' -o -name '*.pth')
 KERNELSPEC := $(shell find kernelspec -type f)
 
-.PHONY: help setup lab demo test bench fuzz lint lock clean prerequisites wheel wheel-data
+.PHONY: help setup lab demo test bench fuzz sweep sweep-all lint lock clean prerequisites wheel wheel-data
 help:
 	@printf '%s\n' \
 	  'make setup   build everything and install it into .venv' \
@@ -37,6 +37,7 @@ help:
 	  'make test    format, lints, Rust, Python and browser tests' \
 	  'make bench   compare with ipykernel, xeus-python and ipymini; what tpu-core takes' \
 	  'make fuzz    20,000 broken connections' \
+	  'make sweep   every operator TorchTPU implements against the CPU' \
 	  'make lint    format and lints only' \
 	  'make wheel   the wheel alone, in dist/' \
 	  'make lock    choose new exact versions of the Python packages' \
@@ -118,6 +119,12 @@ tests/browser/node_modules: tests/browser/package-lock.json
 
 fuzz: setup
 	TPU_KERNEL_FUZZ=20000 cargo test --release --locked -p protocol-tests --test fuzz_connections --test fuzz_kernel
+
+sweep: setup
+	$(BIN)/python tests/sweep/sweep.py
+
+sweep-all: setup
+	$(BIN)/python tests/sweep/sweep.py --all --write
 
 bench: setup
 	@tests/bench/run $(BENCH_ARGS)
