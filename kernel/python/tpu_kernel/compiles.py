@@ -44,6 +44,8 @@ class _Run:
         #: The main thread ends the run while the service thread may be looking at it.
         self.lock = threading.Lock()
         self.ended = False
+        #: Something was compiled.
+        self.compiled = False
 
 
 class _State:
@@ -55,7 +57,7 @@ def begin(counters: dict[str, int]) -> None:
     """A cell of the main shell begins, or its first use of the device."""
     from .magics import eagermode
 
-    _State.run = _Run(eagermode.current(), counters)
+    _State.run = _Run(eagermode.in_force(), counters)
 
 
 def end() -> None:
@@ -67,7 +69,8 @@ def end() -> None:
         run.ended = True
         if run.display is not None:
             _show(run, final=True)
-    _let_go()
+    if run.compiled:
+        _let_go()
 
 
 def compiling(shell: NotebookShell) -> None:
@@ -79,6 +82,7 @@ def compiling(shell: NotebookShell) -> None:
     if run is None or counters is None:
         return
     with run.lock:
+        run.compiled = True
         for program in programs:
             if program["stage"] == "cached":
                 continue

@@ -50,6 +50,15 @@ def current() -> str | None:
     return getattr(mode, "name", str(mode))
 
 
+def in_force() -> str | None:
+    """As `current`, but cheap, and without the public name whose use TorchTPU announces: for each cell."""
+    module: Any = sys.modules.get("torch_tpu._internal.execution_mode")
+    if module is None:
+        return None
+    name = getattr(module.execution_mode_impl._get_eager_mode(), "name", "")
+    return next((word for word, (constant, _) in MODES.items() if constant == name), name)
+
+
 def choose(magic: str, word: str) -> None:
     """Put a mode in force until another is chosen."""
     module = torch_tpu(magic)
