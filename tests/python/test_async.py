@@ -285,6 +285,15 @@ def test_an_interrupted_await_shows_the_line(asked: Notebook) -> None:
     assert "tpu_kernel" not in text
 
 
+def test_an_interrupt_of_code_that_does_not_await_shows_its_line(asked: Notebook) -> None:
+    cell = asked.send("await asyncio.sleep(0)\nprint('started', flush=True)\nwhile True: pass")
+    asked.wait_for_text(cell, "started")
+    asked.interrupt()
+    text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(asked.wait(cell, patience=5).content["traceback"]))
+    assert "----> 3 while True: pass" in text
+    assert "tpu_kernel" not in text
+
+
 def test_a_deep_recursion_is_shown_soon(asked: Notebook) -> None:
     asked.run("def deeper(n):\n    return deeper(n + 1)")
     result = asked.run("deeper(0)", patience=20)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -66,22 +68,28 @@ def without_circles(formatter: Any) -> Iterator[None]:
 
     A frame's description has lines, and each of them the description.
     """
-    records: list[Any] = []
-
-    def get_records(*arguments: Any, **options: Any) -> list[Any]:
-        made = type(formatter).get_records(formatter, *arguments, **options)
-        records.extend(made)
-        return made
-
-    formatter.get_records = get_records
+    if "get_records" not in vars(formatter):
+        formatter.get_records = functools.partial(_noted_records, formatter)
+    before, _made.records = getattr(_made, "records", None), []
     try:
         yield
     finally:
-        del formatter.get_records
+        records, _made.records = _made.records, before
         for record in records:
             description = getattr(record, "_sd", None)
             if description is not None:
                 vars(description).clear()
+
+
+def _noted_records(formatter: Any, *arguments: Any, **options: Any) -> list[Any]:
+    records = type(formatter).get_records(formatter, *arguments, **options)
+    if getattr(_made, "records", None) is not None:
+        _made.records.extend(records)
+    return records
+
+
+#: What this thread made to show a traceback: subshells show theirs at the same time.
+_made = threading.local()
 
 
 def shorten(tb: TracebackType | None, interrupted: bool = False) -> tuple[TracebackType | None, int]:
@@ -94,6 +102,10 @@ def shorten(tb: TracebackType | None, interrupted: bool = False) -> tuple[Traceb
     while tb is not None:
         links.append(tb)
         tb = tb.tb_next
+    if interrupted:  # the signal was felt in the cell's own code: the handler's frame is no news
+        while len(links) > 1 and links[-1].tb_frame.f_globals.get("__name__") == f"{__package__}.interrupts":
+            links.pop()
+            links[-1].tb_next = None
     if len(links) <= most:
         return (links[0] if links else None), 0
     short: TracebackType | None = None
