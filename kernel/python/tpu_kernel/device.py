@@ -223,6 +223,22 @@ def after_cell(told: BaseException | None = None, code: str = "") -> None:
     raise found[0]
 
 
+def cause_of(error: BaseException) -> BaseException:
+    """The error itself; or, where TorchTPU only says that an input was lost, what failed in this cell."""
+    told = getattr(error, "_tpu_explained", None)
+    if told is not None or _DERIVED not in str(error) or _State.suspects or _State.leftover:
+        return told or error
+    errors = take_errors(error)
+    if not errors:
+        return error
+    cause = errors[0].exception()
+    for other in errors[1:]:
+        cause.add_note(f"and then: {_first_line(other.exception())}")
+    cause.__traceback__ = error.__traceback__
+    error._tpu_explained = cause  # type: ignore[attr-defined]
+    return cause
+
+
 def thread_ended(owner: Parent | None) -> None:
     """A thread of the notebook ends. With no cell running, nobody else would tell what failed in it."""
     kernel = _State.kernel

@@ -297,10 +297,10 @@ class NotebookShell(InteractiveShell):
         if etype is KeyboardInterrupt:
             trace = without_debugger(trace)
         if "torch" in sys.modules and isinstance(value, RuntimeError | KeyboardInterrupt):
-            from . import cancelling, shortage
+            from . import cancelling, device, shortage
 
             value, trace = cancelling.as_interrupt(value, trace)
-            value = shortage.explained(value)
+            value = shortage.explained(device.cause_of(value))
             etype = type(value)
         return etype, value, trace
 

@@ -11,7 +11,8 @@ import sys
 from typing import Any
 
 #: The sentence of tpu-core, wherever TorchTPU has put it.
-_REFUSED = re.compile(r"out of device memory: .*?\((?:\d[\d.]* ?\w+) in use\)", re.DOTALL)
+_REFUSED = re.compile(r"out of device memory: .*?\((\d[\d.]*) ?(\w+) in use\)", re.DOTALL)
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _MOST_HOLDERS = 5
 _MOST_LOST = 10
 
@@ -36,7 +37,7 @@ def explained(error: BaseException) -> BaseException:
     said = refusal(str(error))
     if said is None or "\nHeld by" in str(error):
         return error
-    explained = torch.OutOfMemoryError("\n".join([said + ".", *diagnosis(error)]))
+    explained = torch.OutOfMemoryError("\n".join([said + ".", *diagnosis(error, _in_use(said))]))
     explained.__traceback__ = error.__traceback__
     explained.__cause__, explained.__suppress_context__ = error.__cause__, error.__suppress_context__
     explained.__notes__ = list(getattr(error, "__notes__", []))
@@ -44,15 +45,28 @@ def explained(error: BaseException) -> BaseException:
     return explained
 
 
-def diagnosis(error: BaseException | None = None) -> list[str]:
-    """Lines that say who holds the memory and how to let it go."""
+def _in_use(said: str) -> float:
+    found = _REFUSED.search(said)
+    return float(found[1]) * _UNITS.get(found[2], 0) if found else 0
+
+
+def diagnosis(error: BaseException | None = None, in_use: float = 0) -> list[str]:
+    """Lines that say who holds the memory and how to let it go. `in_use`: bytes there were at the failure."""
     from . import device, holders
+    from .cards.blocks import size
 
     counters = device.snapshot()
     if counters is None:
         return []
     held = holders.table(namespace(), counters["live_bytes"], error, failures=counters["errors"] > 0)
-    lines = [f"Held by {_list(held)}.", *_cures(held)]
+    lines = [f"Held by {_list(held)}."]
+    freed = in_use - counters["live_bytes"]
+    if freed > in_use / 8:
+        lines.append(
+            f"{size(int(freed))} of it are free by now: what variables held that the cell has assigned again, or "
+            "what its functions held. Run the cell again; delete such a variable (`del`) before it is assigned."
+        )
+    lines += _cures(held)
     if held.lost:
         names = ", ".join(f"`{name}`" for name in held.lost[:_MOST_LOST])
         more = f" and {len(held.lost) - _MOST_LOST} more" if len(held.lost) > _MOST_LOST else ""
