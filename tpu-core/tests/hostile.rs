@@ -77,9 +77,9 @@ fn answer(slot: usize, arguments: Raw) -> Raw {
         return honestly();
     }
     match roll(12) {
-        // Success, and nothing happens. Who says that a program has no results and then writes some
-        // writes anywhere: nobody can answer that.
-        0 if slot != ExecutableNumOutputs::SLOT => null_mut(),
+        // Success, and nothing happens. Two such lies nobody can answer: a program that has no results
+        // and then writes some writes anywhere, and one that never ends is waited for.
+        0 if ![ExecutableNumOutputs::SLOT, EventOnReady::SLOT].contains(&slot) => null_mut(),
         // A failure, and nothing happens. Errors themselves cannot fail.
         1 | 2 if !errors => {
             let mut failed = ClientCompile::new();
