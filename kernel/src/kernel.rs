@@ -483,8 +483,10 @@ impl Kernel {
     pub fn interrupt(&self) {
         if let Some(running) = self.running() {
             running.tally.interrupt();
-            process::send(&process::descendants(), libc::SIGINT);
+            let children = process::descendants();
+            // First: when a child ends before, the cell may end as well, as if nobody had interrupted it.
             self.main_thread.interrupt();
+            process::send(&children, libc::SIGINT);
         }
     }
 
