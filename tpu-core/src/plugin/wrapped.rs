@@ -240,7 +240,10 @@ impl Wrapped {
             extensions: heads(self.api)
                 .map(|head| Extension {
                     kind: head.kind,
-                    offered: matches!(head.kind, LAYOUTS_EXTENSION | HOST_MEMORY_EXTENSION),
+                    offered: matches!(
+                        head.kind,
+                        LAYOUTS_EXTENSION | HOST_MEMORY_EXTENSION | CHIP_TOPOLOGY_EXTENSION
+                    ),
                 })
                 .collect(),
             attributes: attributes
