@@ -65,6 +65,10 @@ def test_a_second_interrupt_cancels_what_a_read_waits_for(notebook: Notebook, on
     result = interrupted_twice(notebook, "lost = None\nlost = work()\nlost.sum().item()", one)
     assert result.content["ename"] == "KeyboardInterrupt"
     assert [error["ename"] for error in result.contents("error")] == ["KeyboardInterrupt"]
+    if mode == "strict":
+        assert re.match(
+            r"interrupt pending: device execution \d s \(tt_jit_m", result.displays[0]["text/plain"]
+        )
     text = plain(result)
     assert "----> " in text and "RuntimeError" not in text
     # in debug mode the first is enough: nothing waits behind the operation that runs

@@ -45,18 +45,19 @@ def as_interrupt(
     The signal is felt a moment later, by whoever deals with that error: the place is the error's.
     """
     felt = isinstance(error, KeyboardInterrupt)
-    refusal = error.__context__ if felt else error
-    if (
-        not isinstance(refusal, RuntimeError)
-        or REFUSED[1:] not in str(refusal)
-        or not _kernel.tpu_cancelling()
-    ):
+    refusal: BaseException | None = error.__context__ if felt else error
+    while felt and isinstance(refusal, KeyboardInterrupt):  # felt twice
+        refusal = refusal.__context__
+    cancelling = _kernel.tpu_cancelling()
+    said = str(refusal) if isinstance(refusal, RuntimeError) else ""
+    # later reads of what was lost stay errors; what depends on it says only that an input was lost
+    if not (REFUSED[1:] in said and (felt or cancelling)) and not (device.DERIVED in said and cancelling):
         return error, trace
     interrupt = error if felt else KeyboardInterrupt()
     interrupt.__context__ = None
     if not felt:
         error._tpu_explained = interrupt  # type: ignore[attr-defined]
-    return interrupt, refusal.__traceback__
+    return interrupt, refusal.__traceback__ if refusal is not None else trace
 
 
 def _settle() -> None:

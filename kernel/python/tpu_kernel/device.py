@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Seconds between two looks for a signal while the device works.
 _TICK = 0.05
 #: TorchTPU's about a value whose input was lost, without why.
-_DERIVED = "in a failed state"
+DERIVED = "in a failed state"
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def after_cell(told: BaseException | None = None, code: str = "") -> None:
 def cause_of(error: BaseException) -> BaseException:
     """The error itself; or, where TorchTPU only says that an input was lost, what failed in this cell."""
     told = getattr(error, "_tpu_explained", None)
-    if told is not None or _DERIVED not in str(error) or _State.suspects or _State.leftover:
+    if told is not None or DERIVED not in str(error) or _State.suspects or _State.leftover:
         return told or error
     errors = take_errors(error)
     if not errors:
@@ -261,7 +261,7 @@ def note(error: BaseException | None) -> None:
     """An exception told somebody what failed: it is not said again."""
     if not isinstance(error, RuntimeError) or _State.kernel is None:
         return
-    if _DERIVED in str(error):
+    if DERIVED in str(error):
         counters = _State.kernel.tpu_snapshot()
         _State.told_until = counters["next_sequence"] if counters else 0
     else:
