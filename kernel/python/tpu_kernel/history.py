@@ -33,7 +33,8 @@ class SavingThread(HistorySavingThread):
     def __init__(self, manager: BatchedHistoryManager) -> None:
         super().__init__(manager)
         self.hurry = threading.Event()
-        self.saved = threading.Event()
+        self._progress = threading.Condition()
+        self._asked = self._answered = 0
 
     def run(self) -> None:
         """Until `stop`; what was gathered by then is written first."""
@@ -44,9 +45,12 @@ class SavingThread(HistorySavingThread):
             self.save_flag.clear()
             self.hurry.wait(BATCH_SECONDS)
             self.hurry.clear()
+            asked = self._asked
             if self._work("save", db) is None:
                 break
-            self.saved.set()
+            with self._progress:
+                self._answered = asked
+                self._progress.notify_all()
         if db is not None:
             db.close()
 
@@ -57,10 +61,13 @@ class SavingThread(HistorySavingThread):
 
     def flush(self, patience: float) -> bool:
         """Have everything written now; False when that takes longer."""
-        self.saved.clear()
-        self.hurry.set()
-        self.save_flag.set()
-        return self.saved.wait(patience)
+        with self._progress:
+            self._asked += 1
+            asked = self._asked
+            self.hurry.set()
+            self.save_flag.set()
+            # one that is being written now may have begun before what the caller wants to be there
+            return self._progress.wait_for(lambda: self._answered >= asked, patience)
 
     def stop(self) -> None:
         """End the thread, and wait for it as long as a stalled file system is worth."""
