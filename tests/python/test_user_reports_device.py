@@ -19,7 +19,7 @@ MIB = 1 << 20
 def notebook(kernelspec: str) -> Iterator[Notebook]:
     with running_kernel(kernelspec, env={"TPU_KERNEL_HBM": "64MiB"}) as kernel:
         ready = kernel.run(
-            "import torch\nfrom torch import nn\nfrom tpu_kernel import _kernel\n"
+            "import time, torch\nfrom torch import nn\nfrom tpu_kernel import _kernel\n"
             "torch.zeros(1, device='tpu').item()",
             patience=PATIENCE,
         )
@@ -53,7 +53,10 @@ def test_failed_cells_do_not_fill_the_device(notebook: Notebook) -> None:
 
 
 def test_a_cell_that_builds_a_model_twice_says_that_the_old_one_is_alive(notebook: Notebook) -> None:
-    build = "model = nn.Linear(3 * 1024, 3 * 1024, bias=False, device='tpu'); model.weight[0, 0].item(); None"
+    build = (  # the device has refused it before the old one goes
+        "new = nn.Linear(3 * 1024, 3 * 1024, bias=False, device='tpu'); time.sleep(1)\n"
+        "model, new = new, None; model.weight[0, 0].item(); None"
+    )
     assert notebook.run(build, patience=PATIENCE).status == "ok"
     again = notebook.run(build, patience=PATIENCE)
     assert again.content["ename"] == "OutOfMemoryError"

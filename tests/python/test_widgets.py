@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 from notebook import Message, Notebook, Result
@@ -105,7 +106,8 @@ def test_output_widgets_take_what_is_printed_shown_and_raised(kernel: Notebook) 
     )
     result = page.read(kernel.wait(cell))
     assert result.status == "ok"
-    assert [t for t in result.types if t != "comm_open"] == [
+    # a busy machine may take text and newline of a print one after the other
+    assert [t for t, _ in groupby(result.types) if t != "comm_open"] == [
         "execute_input",
         "comm_msg",  # from here on the page takes the messages of this cell into the widget
         "stream",
