@@ -16,6 +16,7 @@ from jupyter_client.manager import KernelManager
 from notebook import PATIENCE, Notebook
 
 NAME = "pytorch-tpu"
+GIVEN = frozenset(os.environ)
 
 
 def installed() -> bool:
@@ -48,6 +49,17 @@ def kernelspec() -> Iterator[str]:
             del os.environ["JUPYTER_PATH"]
         else:
             os.environ["JUPYTER_PATH"] = before
+
+
+@pytest.fixture(scope="session", autouse=True)
+def environment_as_given() -> None:
+    """Kernels get the environment the tests were started in, not what modules imported by tests add.
+
+    PyTorch names a folder of caches in it, which would serve every kernel, in later runs too.
+    """
+    for name in frozenset(os.environ) - GIVEN:
+        if name.startswith(("TORCH", "TPU_")):
+            del os.environ[name]
 
 
 @pytest.fixture(scope="session", autouse=True)
