@@ -26,7 +26,7 @@ def test_the_wheel_brings_a_kernelspec_that_names_everything() -> None:
         "language": "python",
         "interrupt_mode": "message",
         "kernel_protocol_version": "5.5",
-        "metadata": {"debugger": True, "supported_encryption": ["curve"], "tpu_stats": True},
+        "metadata": {"debugger": True, "supported_encryption": ["curve"], "tpu_stats": 1},
     }
     assert sorted(file.name for file in Path(spec.resource_dir).iterdir()) == ["kernel.json", *LOGOS]
 
