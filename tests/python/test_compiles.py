@@ -147,6 +147,19 @@ def test_stats_tell_what_took_longest_and_what_was_compiled_again(notebook: Note
     assert "compiled again because" in card["text/html"]
 
 
+def test_a_compile_in_a_thread_is_of_the_line_the_thread_is_in(notebook: Notebook) -> None:
+    result = run(
+        notebook,
+        "import threading\nfrom tpu_kernel import _kernel\n"
+        "cursor = _kernel.tpu_programs(0)[0]\n"
+        "def work():\n    doubled = torch.compile(lambda x: (x * 2).cos().sum())\n    doubled(w).item()\n"
+        "thread = threading.Thread(target=work)\nthread.start()\nthread.join()\n"
+        "[p.get('place') for p in _kernel.tpu_programs(cursor)[1] if p['stage'] == 'compiled']",
+    )
+    count = result.content["execution_count"]
+    assert result.text == f"['In[{count}], line 6']"
+
+
 TRAIN = """
 import json, torch
 import torch.nn.functional as F

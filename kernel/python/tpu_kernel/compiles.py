@@ -1,8 +1,9 @@
 """What the kernel does when programs are compiled: notes the line, notices storms, lets go of programs.
 
-tpu-core tells that a compile begins; the service thread then looks where the main thread is. Where
-nothing is compiled this costs nothing. Python hands operations to the device and goes on, so in
-strict and fused mode the line is the one it had come to: the operation stands there or before.
+tpu-core tells that a compile begins; the service thread then looks where the main thread is, or one
+that waits for the compiler. Where nothing is compiled this costs nothing. Python hands operations to
+the device and goes on, so in strict and fused mode the line is the one it had come to: the operation
+stands there or before.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def end() -> None:
 def compiling(shell: NotebookShell) -> None:
     """A compile has begun. On the service thread."""
     run = _State.run
-    spot = _look(shell) if run is not None else Spot()
+    # First: while programs are asked for, Python goes on.
+    spot = _spot(shell) if run is not None else Spot()
     _State.cursor, programs = _kernel.tpu_programs(_State.cursor)
     counters = _kernel.tpu_snapshot()
     if run is None or counters is None:
@@ -100,9 +102,21 @@ def run_is_blocking(run: _Run) -> bool:
     return run.storm.mode == "debug"
 
 
-def _look(shell: NotebookShell) -> Spot:
-    """Where the main thread is, in a cell."""
-    frame: FrameType | None = sys._current_frames().get(threading.main_thread().ident or 0)
+def _spot(shell: NotebookShell) -> Spot:
+    """Where the main thread is; or another, if that one waits for PyTorch's compiler and the main one does not.
+
+    TorchTPU compiles on a thread of its own, which says nothing of whom it compiles for.
+    """
+    frames = sys._current_frames()
+    here = _look(shell, frames.pop(threading.main_thread().ident or 0, None))
+    if here.exact:
+        return here
+    waiting = [spot for frame in frames.values() if (spot := _look(shell, frame)).exact and spot.place]
+    return waiting[0] if len(waiting) == 1 else here
+
+
+def _look(shell: NotebookShell, frame: FrameType | None) -> Spot:
+    """Where a thread is, in a cell."""
     place, loop, exact, magic = "", "", False, False
     while frame is not None:
         code = frame.f_code

@@ -22,7 +22,7 @@ _MOST_SHOWN = 6
 
 @dataclass(frozen=True)
 class Spot:
-    """Where the main thread was when a compile began."""
+    """Where the thread that compiles was when it began."""
 
     place: str = ""
     #: The loop of a cell it was in, or "".
