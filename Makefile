@@ -28,7 +28,7 @@ RUST := Cargo.toml Cargo.lock $(shell find kernel tpu-core -name '*.rs' -o -name
 PYTHON_HALF := $(shell find kernel/python -name '*.py' -o -name '*.pyi' -o -name '*.pth')
 KERNELSPEC := $(shell find kernelspec -type f)
 
-.PHONY: help setup lab demo test bench fuzz sweep sweep-all lint lock clean prerequisites wheel wheel-data
+.PHONY: help setup lab demo test bench fuzz sweep sweep-all lint docs lock clean prerequisites wheel wheel-data
 help:
 	@printf '%s\n' \
 	  'make setup   build everything and install it into .venv' \
@@ -39,6 +39,7 @@ help:
 	  'make fuzz    20,000 broken connections' \
 	  'make sweep   every operator TorchTPU implements against the CPU' \
 	  'make lint    format and lints only' \
+	  'make docs    docs/magics.md, from the docstrings of the magics' \
 	  'make wheel   the wheel alone, in dist/' \
 	  'make lock    choose new exact versions of the Python packages' \
 	  'make clean   remove what was built, .venv included'
@@ -112,6 +113,9 @@ test: setup tests/browser/node_modules
 
 lint: setup
 	@tests/run lint
+
+docs: setup
+	@$(BIN)/python docs/make_magics.py
 
 tests/browser/node_modules: tests/browser/package-lock.json
 	@cd tests/browser && npm ci --no-audit --no-fund --silent

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from IPython.core.completer import IPCompleter, context_matcher, not_found
+from IPython.core.completer import IPCompleter, SimpleCompletion, context_matcher, not_found
 
 
 class NotebookCompleter(IPCompleter):
@@ -17,6 +17,22 @@ class NotebookCompleter(IPCompleter):
 
     unresolved = False
     """The last question was about code that live objects say nothing of."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.magic_arg_matchers.append(self.magic_options_matcher)
+
+    @context_matcher()
+    def magic_options_matcher(self, context: Any) -> Any:
+        """Options of our own magics, and their values."""
+        line = context.text_until_cursor
+        if not line.lstrip().startswith("%"):
+            return {"completions": [], "suppress": False}
+        from .magics.completion import complete
+
+        begun, words = complete(line) or ("", [])
+        found = [SimpleCompletion(word, type="param") for word in words]
+        return {"completions": found, "matched_fragment": begun, "suppress": True, "ordered": True}
 
     @context_matcher()
     def magic_matcher(self, context: Any) -> Any:

@@ -16,6 +16,7 @@ from . import live
 from .code_context import open_call, primary_before, where
 from .importable import bound_in, complete_import
 from .live import ROUTINES
+from .magics.completion import takes_python
 from .patience import within
 from .signatures import parameters, signature_text
 
@@ -27,7 +28,7 @@ FOREIGN = re.compile(
 )
 CODE_MAGICS = re.compile(
     r"\s*%{1,2}(?:time|timeit|prun|lprun|mprun|memit|debug|pinfo2?|pdoc|pdef|psource|pfile|store|xdel|who|whos|who_ls"
-    r"|macro|page|capture|tpu_\w+)\b"
+    r"|macro|page|capture)\b"
 )
 
 
@@ -64,7 +65,7 @@ class PythonCode:
         if FOREIGN.match(code) and "\n" in before:
             return True
         if command.startswith("%"):
-            return not CODE_MAGICS.match(line) and not command.startswith("%aimport")
+            return not (CODE_MAGICS.match(line) or takes_python(line) or command.startswith("%aimport"))
         if command.startswith("!"):
             return True
         return "=" in line and "!" in line and self._completer._is_completing_in_system_assignment(line)

@@ -1,30 +1,72 @@
-"""The magics of the kernel: one file each, registered by `load_ipython_extension`.
+"""The magics of the kernel: one file each, listed once in `MAGICS`, registered by `load_ipython_extension`.
 
-compile   %%tpu_compile
-eager     %%tpu_eager
-mode      %tpu_mode
-limit     %tpu_limit
-stats     %tpu_stats
-options   their options, read the same way everywhere
-measure   the only place that asks tpu-core for numbers
-eagermode the eager mode of TorchTPU
-running   lowered cells on a shell: line numbers, tracebacks, the mode `compiled`
+The table says which options each takes. It is what reads them (`options`), completes them
+(`completion`), and what docs/magics.md is made from, together with the docstrings.
+
+compile     %%tpu_compile
+eager       %%tpu_eager
+mode        %tpu_mode
+limit       %tpu_limit
+stats       %tpu_stats
+options     their options, read the same way everywhere
+completion  their options, completed
+measure     the only place that asks tpu-core for numbers
+eagermode   the eager mode of TorchTPU
+running     lowered cells on a shell: line numbers, tracebacks, the mode `compiled`
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-_MAGICS = (
-    ("tpu_compile", "compile:CompileMagics", "cell"),
-    ("tpu_eager", "eager:EagerMagics", "cell"),
-    ("tpu_mode", "mode:ModeMagics", "line"),
-    ("tpu_limit", "limit:LimitMagics", "line"),
-    ("tpu_stats", "stats:StatsMagics", "line"),
+_EAGER = ("strict", "fused", "debug")
+
+
+class Magic(NamedTuple):
+    """One magic and what may stand on its line.
+
+    Among words to choose from, one in capitals stands for any text (`SIZE`), and for one or more
+    of them when it ends in dots (`NAME...`). `completion` knows what some of them mean.
+    """
+
+    name: str
+    #: File in this package and class in it.
+    place: str
+    #: `line`, `cell` or `line_cell`.
+    kind: str
+    #: Options that stand alone.
+    flags: tuple[str, ...] = ()
+    #: Options with a value: the words it may be.
+    values: Mapping[str, tuple[str, ...]] = {}
+    #: The words that may stand by themselves.
+    argument: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The name as it is typed."""
+        return ("%%" if self.kind == "cell" else "%") + self.name
+
+    @property
+    def usage(self) -> str:
+        """One line that shows all of it."""
+        parts = [f"[--{flag}]" for flag in self.flags]
+        parts += [f"[--{name} {'|'.join(words)}]" for name, words in self.values.items()]
+        if self.argument:
+            parts.append(f"[{'|'.join(self.argument)}]")
+        return " ".join([self.title, *parts])
+
+
+MAGICS = (
+    Magic("tpu_compile", "compile:CompileMagics", "cell", flags=("quiet",)),
+    Magic("tpu_eager", "eager:EagerMagics", "cell", values={"mode": _EAGER}),
+    Magic("tpu_mode", "mode:ModeMagics", "line", argument=(*_EAGER, "compiled")),
+    Magic("tpu_limit", "limit:LimitMagics", "line", argument=("SIZE", "off")),
+    Magic("tpu_stats", "stats:StatsMagics", "line"),
 )
 
 
 def load_ipython_extension(shell: Any) -> None:
     """Register the magics on a shell. Each is imported when it is first looked up."""
-    for name, place, kind in _MAGICS:
-        shell.magics_manager.register_lazy(name, f"{__name__}.{place}", kind)
+    for magic in MAGICS:
+        shell.magics_manager.register_lazy(magic.name, f"{__name__}.{magic.place}", magic.kind)

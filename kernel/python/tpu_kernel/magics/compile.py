@@ -23,32 +23,72 @@ class CompileMagics(Magics):
     @cell_magic
     @output_can_be_silenced
     def tpu_compile(self, line: str, cell: str) -> Any:
-        """Run this cell with its device work compiled into programs.
+        """Run this cell compiled: its device work becomes programs.
 
         Usage:
 
           %%tpu_compile [--quiet]
 
-        Straight-line device work and the bodies of loops become programs of their own; a
-        training step (forward, `backward()`, `opt.step()`) becomes one program. Everything else
-        runs as ordinary Python, and means what it means in a plain cell: assignments, imports,
-        functions, classes, the last expression's `Out`, errors and their lines. Running the same
-        text again compiles nothing.
-
-        Under the cell a card says what was measured: programs compiled and executed, cache hits,
-        compile time, and which lines ran eagerly and why.
-
-        Differences from a plain cell: after `loss.backward()` in a program, `loss` and what it was
-        made from have their values but no graph any more (`requires_grad` is False); an optimizer
-        with a step counter on the CPU (Adam, AdamW, RMSprop) is made `capturable` for good.
+        The cell means what it means without the magic: assignments, imports, functions and classes,
+        the last expression's `Out`, exceptions and their lines. Running the same text again compiles
+        nothing; new tensor shapes do.
 
         Options:
 
           --quiet  no card
 
-        `await` cannot be compiled. Stacks with %%time and %%capture in either order.
+        What becomes a program:
+
+        - straight-line device work: consecutive statements that compute with tensors or modules on
+          the device;
+        - the body of a loop, once for each turn. A training step (`zero_grad`, forward, `backward`,
+          `opt.step`) is one program a turn. The loop itself stays Python;
+        - blocks under `torch.no_grad()` or `torch.enable_grad()`.
+
+        What stays Python, and is named on the card when it touches the device:
+
+        - what needs a value on the host: `print`, `.item()`, `.cpu()`, `.tolist()`, `float()`,
+          f-strings, `and`, `or`, conditions;
+        - transfers (`.to("tpu")`, `torch.tensor`), and work on tensors that are on the CPU;
+        - building modules, optimizers and other objects; definitions, imports, `del`, annotations,
+          `lambda`, `:=`;
+        - a statement with a number that changes from turn to turn, such as a loop counter: a program
+          has its numbers built in, so it would be compiled again each time;
+        - statements that set a `.grad`; `backward()` with arguments, or through a graph that was made
+          before a statement that stayed Python;
+        - a name that a function of the notebook changes through `global`.
+
+        Where PyTorch's compiler cannot follow, that part runs eagerly, with the same result and the
+        same errors.
+
+        The card: only what was measured while the cell ran, by the runtime session itself. Programs
+        compiled and the time that took, programs found in a cache instead, programs executed (those
+        of eager lines too), the lines that were compiled, what was compiled again and why, the lines
+        that ran eagerly and why. A cell from which no program was made says `ran eagerly`. A cell
+        that ends in an error shows the error only.
+
+        Optimizers: the steps of `SGD`, `Adam`, `AdamW`, `Adamax` and `RMSprop` go into programs;
+        others step eagerly, and so do those with step hooks. Where the step counter is a CPU scalar
+        (all of these but SGD), the optimizer is made `capturable`, PyTorch's option for a counter on
+        the device. It stays so after the cell, and the card says so. A learning rate that a scheduler
+        changes becomes an argument of the program: it is compiled once more, not at each change.
+
+        Differences from a plain cell:
+
+        - After `loss.backward()` in a program, `loss` and what it was made from keep their values but
+          not their graph: `requires_grad` is False. In a plain cell the graph is there but used up.
+        - `opt.zero_grad()` between the forward pass and `backward()` takes place before the forward
+          pass; this shows only if the forward pass raises.
+        - A cell that is not valid Python as a whole does not start; IPython runs the statements
+          before a `return` outside a function.
+        - PyTorch's compiler leaves names that begin with `__` in the notebook, as it does for any
+          compiled function.
+
+        `await` cannot be compiled: put it into a cell of its own. `%%time` and `%%capture` may stand
+        above or below; under `%%time`, put `%%tpu_compile` below it, because the body of another cell
+        magic is not compiled.
         """
-        chosen = options.read(_MAGIC, line, flags=("quiet",))
+        chosen = options.read(_MAGIC, line)
         lowering = lowering_of(self.shell)
         before = measure.counters()
         first, _ = measure.programs()

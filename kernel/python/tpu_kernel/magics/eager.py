@@ -21,23 +21,28 @@ class EagerMagics(Magics):
     @cell_magic
     @output_can_be_silenced
     def tpu_eager(self, line: str, cell: str) -> Any:
-        """Run this cell eagerly: functions made with `torch.compile` run uncompiled too.
+        """Run this cell eagerly, compiled functions included.
 
         Usage:
 
           %%tpu_eager [--mode strict|fused|debug]
 
+        Functions made with `torch.compile` run uncompiled too.
+
         Options:
 
-          --mode  the eager mode for this cell; without it, the one in force stays:
-                  strict  each operation is queued as it is reached
-                  fused   operations are recorded, fused, and run when a value is needed
-                  debug   each operation has ended before the next line, so that an error
-                          names the line that caused it
+          --mode  the eager mode for this cell; without it, the one in force stays
 
-        The mode in force before comes back when the cell ends, by an error or interrupt too.
+        Modes:
+
+          strict  each operation is queued as it is reached (TorchTPU: `DEFER_NEVER`)
+          fused   operations are recorded, fused, and run when a value is needed (`DEFER_AND_FUSE`)
+          debug   each operation has ended before the next line, so that an error names the line that
+                  caused it (`DEFER_NEVER_AND_LAUNCH_BLOCKING`)
+
+        The mode in force before comes back when the cell ends, by an error or an interrupt too.
         """
-        chosen = options.read(_MAGIC, line, values={"mode": tuple(eagermode.MODES)})
+        chosen = options.read(_MAGIC, line)
         eagermode.torch_tpu(_MAGIC)
         import torch
 

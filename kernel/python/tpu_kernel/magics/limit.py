@@ -9,6 +9,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
 
 from ..cards import blocks
+from . import options
 
 _MAGIC = "%tpu_limit"
 
@@ -25,13 +26,14 @@ class LimitMagics(Magics):
 
           %tpu_limit [SIZE|off]
 
-        SIZE is as 8GiB, 512MB or a number of bytes; `off` goes back to what the chip has, or what
-        the variable `TPU_KERNEL_HBM` said when the kernel started. What is in use stays; what
-        needs more than is free fails with `torch.OutOfMemoryError`, and the kernel goes on.
+        SIZE is as 8GiB, 512MB or a number of bytes. `off` goes back to what the chip has, or to what
+        the variable `TPU_KERNEL_HBM` said when the kernel started. What is in use stays; what needs
+        more than is free fails with `torch.OutOfMemoryError`, and the kernel goes on. A real chip's
+        HBM is what it is.
         """
         from .. import _kernel, device
 
-        words = line.split("#")[0].strip()
+        words = options.read(_MAGIC, "".join(line.split())).get("")  # `128 MB` is one size
         identity = device.identity()
         if identity is None:
             raise UsageError(

@@ -24,16 +24,19 @@ class ModeMagics(Magics):
 
           %tpu_mode [strict|fused|debug|compiled]
 
-        strict    each operation is queued as it is reached (how a kernel starts)
-        fused     operations are recorded, fused, and run when a value is needed
-        debug     each operation has ended before the next line
-        compiled  each cell as under `%%tpu_compile --quiet`; cells that await, and the bodies of
-                  cell magics, run eagerly
+        Alone it says which mode is in force, also one that was set through `torch.tpu.eager_mode`.
 
-        Alone it says which mode is in force, also one that was set through
-        `torch.tpu.eager_mode`.
+        Modes:
+
+          strict    each operation is queued as it is reached: how a kernel starts
+          fused     operations are recorded, fused, and run when a value is needed
+          debug     each operation has ended before the next line
+          compiled  each cell runs as under `%%tpu_compile --quiet`
+
+        In `compiled`, cells that use `await`, and the bodies of other cell magics, run eagerly, in the
+        eager mode that was in force. Any of the other three ends it.
         """
-        chosen = options.read(_MAGIC, line, argument=(*eagermode.MODES, "compiled")).get("")
+        chosen = options.read(_MAGIC, line).get("")
         if chosen == "compiled":
             compile_cells(self.shell, True)
         elif chosen is not None:

@@ -25,10 +25,17 @@ class StatsMagics(Magics):
 
           %tpu_stats
 
-        HBM in use, its peak and its limit; programs compiled and the time that took; programs
-        found in the cache on disk, and launches that found theirs in memory; executions; bytes
-        moved to and from the device; which programs took longest to compile, and which were
-        compiled again and why. All of it is counted by the runtime session itself.
+        HBM in use, its peak and its limit; programs compiled and the time that took; programs found
+        in a cache on disk, and launches that found theirs in memory; programs executed and how long
+        the device was busy; transfers and bytes to the device and from it. All of it is counted by
+        the runtime session itself. It waits first until what was queued has ended.
+
+        Below stand the programs that took longest to compile, with the memory each takes while it
+        runs and how often it ran, and the last ones that were compiled again, with the reason: the
+        size, type or number in which it differs from the nearest program that does the same. The
+        place is the line that Python had come to when the compile began. For compiled functions, and
+        in `debug` mode, that is the line itself. Otherwise Python hands operations over and goes on,
+        so the operation stands there *or before*.
         """
         options.read(_MAGIC, line)
         now = measure.counters(settle=True)
