@@ -2,7 +2,8 @@
 //! and no signal is delivered to it.
 //!
 //! Tasks on it: `shell`, `control`, `stdin` (receive), `publish` (send), `welcome` (JEP 65),
-//! `crash`, `interrupt`, `captures` (one task for each pipe), `late`, `debugger`, `parent`, `sigterm`, `lifecycle`; the heartbeat is the echo's own.
+//! `crash`, `interrupt`, `captures` (one task for each pipe), `late`, `debugger`, `feed`,
+//! `parent`, `sigterm`, `lifecycle`; the heartbeat is the echo's own.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,6 +22,7 @@ use crate::capture::{self, Capture};
 use crate::connection::{Connection, ConnectionError};
 use crate::crash;
 use crate::debugger;
+use crate::feed;
 use crate::interrupt;
 use crate::kernel::Kernel;
 use crate::late;
@@ -211,6 +213,7 @@ async fn serve(kernel: Arc<Kernel>, sockets: Sockets, sigterm: OwnedFd) {
     tokio::spawn(capture::watch(Arc::clone(&kernel)));
     tokio::spawn(late::report(Arc::clone(&kernel)));
     tokio::spawn(debugger::run(Arc::clone(&kernel)));
+    tokio::spawn(feed::run(Arc::clone(&kernel), outlet.shell.clone()));
     tokio::spawn(stop_on(Arc::clone(&kernel), sigterm));
     match process::watch_parent() {
         Ok(Some(parent)) => drop(tokio::spawn(stop_on(Arc::clone(&kernel), parent))),

@@ -18,6 +18,7 @@ use crate::capture::{Capture, Owner};
 use crate::connection::Connection;
 use crate::crash::LogTail;
 use crate::debugger::Debugger;
+use crate::feed::Feed;
 use crate::input::{Asked, Input};
 use crate::interrupt::{self, Pending, Watch};
 use crate::language::Language;
@@ -69,6 +70,7 @@ pub struct Kernel {
     pub watch: Watch,
     pub(crate) widget_control: WidgetControl,
     pub usage: Usage,
+    pub feed: Feed,
     pub(crate) log_tail: LogTail,
     pub(crate) capture: Capture,
     owner: PathBuf,
@@ -143,6 +145,7 @@ impl Kernel {
             watch: Watch::default(),
             widget_control: WidgetControl::default(),
             usage: Usage::default(),
+            feed: Feed::default(),
             log_tail: LogTail::default(),
             capture,
             owner,
@@ -174,6 +177,7 @@ impl Kernel {
             self.write_captured(name, owner, text);
         });
         self.log_tail.clear();
+        self.feed.begin(&request.parent);
         let mut running = lock(&self.running);
         running.current = Some(Arc::clone(&request.parent));
         running.last = Some(Arc::clone(&request.parent));
@@ -183,6 +187,7 @@ impl Kernel {
 
     /// Announce the cell that runs.
     pub fn execute_input(&self, request: &Request, code: &str, execution_count: i64) {
+        self.feed.number(&request.parent, execution_count);
         if request.subshell.is_none() {
             lock(&self.running).execution_count = execution_count;
         }
@@ -228,6 +233,7 @@ impl Kernel {
     }
 
     fn end_request(&self, parent: &Arc<Parent>, reply: Option<Reply>) {
+        self.feed.end(parent);
         let mut running = lock(&self.running);
         let ours = running
             .current

@@ -10,6 +10,7 @@ mod connection;
 pub mod crash;
 pub mod debugger;
 pub mod device;
+mod feed;
 mod input;
 mod interrupt;
 mod io_thread;

@@ -105,6 +105,11 @@ impl ShellQueue {
         self.signal.set();
     }
 
+    /// Something waits.
+    pub fn has_waiting(&self) -> bool {
+        !lock(&self.waiting).is_empty()
+    }
+
     /// The next request; an empty queue is not readable any more.
     pub fn pop(&self) -> Option<Request> {
         let mut waiting = lock(&self.waiting);

@@ -16,6 +16,7 @@ pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
     // Strings are passed over here, not decoded: a lone surrogate in a cell is no fault.
     let content_fault = message.object(Part::Content).err();
     let allow_stdin = allows_stdin(&message);
+    let session = message.header.session.clone();
     let (subshell, unknown) = match shell_of(kernel, channel, &message) {
         Ok(subshell) => (subshell, None),
         Err(unknown) => (None, Some(unknown)),
@@ -74,6 +75,11 @@ pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
             kernel.answer_now(&request, &json!({"status": "ok", "subshell_id": ids}));
         }
         "execute_request" if kernel.is_stopping() => kernel.answer_aborted(&request),
+        "comm_open" | "comm_msg" | "comm_close"
+            if kernel.feed.takes(kernel, &request, session.as_deref()) =>
+        {
+            kernel.pass_over(&request);
+        }
         "comm_open" | "comm_msg" | "comm_close"
             if kernel.widget_control.takes(msg_type, &request.content) =>
         {

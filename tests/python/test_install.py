@@ -54,7 +54,7 @@ def test_install_writes_a_kernelspec_with_absolute_paths_for_another_jupyter(
     spec = json.loads((folder / "kernel.json").read_text())
     assert spec["argv"] == [str(LAUNCHER), "start", "-f", "{connection_file}"]
     assert spec["display_name"] == "TPU of env B"
-    assert spec["metadata"]["tpu_stats"] is True
+    assert spec["metadata"]["tpu_stats"] == 1
     assert sorted(file.name for file in folder.iterdir()) == ["kernel.json", *LOGOS]
 
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share/jupyter"))

@@ -6,6 +6,7 @@
 //! - `output`: streams, publications, questions
 //! - `picture`: pixels to PNG
 //! - `debugger`: where cells are compiled, how the debugger starts
+//! - `feed`: what the live feed asks of Python
 //! - `tpu`: the runtime session of tpu-core
 //! - `unraisable`: an interrupt that lands where nothing can be raised
 //! - `crash`: how faulthandler and the report of a crash work together
@@ -15,6 +16,7 @@ mod buffers;
 mod crash;
 mod debugger;
 mod embedded;
+mod feed;
 mod output;
 mod picture;
 mod requests;
@@ -38,6 +40,8 @@ mod _kernel {
     use crate::debugger::{
         cell_file, debugger_failed, debugger_started, debugging, hidden_variable,
     };
+    #[pymodule_export]
+    use crate::feed::{feed_answer, feed_comms, feed_order, feed_storm};
     #[pymodule_export]
     use crate::output::{Stream, input_request, original_fd, output_fds, publish, running};
     #[pymodule_export]

@@ -155,7 +155,9 @@ impl Request {
 pub fn ready(language_info: &[u8], banner: String) -> PyResult<()> {
     let info = serde_json::from_slice(language_info)
         .map_err(|error| PyValueError::new_err(format!("language_info is not JSON: {error}")))?;
-    kernel()?.language.set(info, banner);
+    let kernel = kernel()?;
+    kernel.language.set(info, banner);
+    kernel.feed.ready();
     Ok(())
 }
 

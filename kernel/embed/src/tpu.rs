@@ -97,6 +97,11 @@ pub fn tpu_holdings(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 #[pyfunction]
 pub fn tpu_set_limit(bytes: u64) -> PyResult<()> {
     session()?.set_limit(bytes);
+    let limit = match bytes {
+        0 => "HBM limit: the chip's own".to_owned(),
+        bytes => format!("HBM limit: {:.2} GiB", bytes as f64 / f64::from(1 << 30)),
+    };
+    kernel()?.feed.note("limit", &limit);
     Ok(())
 }
 

@@ -215,6 +215,22 @@ def input_request(prompt: str, password: bool, parent: Parent | None = None) -> 
     KeyboardInterrupt honoured). A late answer to an earlier question is dropped.
     Raises RuntimeError when the request has `allow_stdin: false` or no request runs."""
 
+# -- the live feed (comm `tpu.stats`, docs/feed.md) ------------------------------
+
+def feed_order() -> str | None:
+    """What the feed wants done between cells, as JSON, else None: `tensors` (the table is wanted), `do`
+    (`free`, or `mode` with `mode`) with the `comm_id` that ordered it. The mode in force is wanted each
+    time. `feed_answer` answers. Main thread."""
+
+def feed_answer(answer: bytes) -> None:
+    """The answer, as JSON: `mode`, `tensors`, and with the order's `comm_id` `said` or `error`."""
+
+def feed_comms() -> list[str]:
+    """The open comms of the feed."""
+
+def feed_storm(text: str) -> None:
+    """A loop compiles at every step: one line for the list of events."""
+
 # -- crashes -------------------------------------------------------------------
 
 def crash_stack_fd() -> int:

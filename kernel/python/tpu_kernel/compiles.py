@@ -182,6 +182,8 @@ def _show(run: _Run, final: bool = False) -> None:
         "metadata": {},
         "transient": {"display_id": run.display},
     }
+    if not update:
+        _kernel.feed_storm(f"a loop compiles at every step: {run.storm.cause.words}")
     kind = "update_display_data" if update else "display_data"
     _kernel.publish(kind, jsontext.dumps(content), parent=run.parent)
 

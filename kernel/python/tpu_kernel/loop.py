@@ -125,6 +125,10 @@ class ShellLoop:
     def _take(self) -> bool:
         """Run the next request, or begin a cell that awaits; False when nothing waits."""
         interrupts.forget()
+        if self.queue.subshell_id is None and (order := _kernel.feed_order()) is not None:
+            from . import feed
+
+            feed.obey(self._shell, order)
         request = self.queue.next()
         if request is None:
             return False

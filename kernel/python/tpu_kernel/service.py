@@ -72,13 +72,13 @@ def answer_history(shell: NotebookShell, content: Content) -> Content:
 
 def answer_comm_info(shell: NotebookShell, content: Content) -> Content:
     """`comm_info_request`."""
-    if "comm" not in sys.modules:
-        return {"status": "ok", "comms": {}}
     target = content.get("target_name")
+    names = dict.fromkeys(_kernel.feed_comms(), "tpu.stats")
+    if "comm" in sys.modules:
+        manager = shell.kernel.comm_manager
+        names |= {comm_id: comm.target_name for comm_id, comm in list(manager.comms.items())}
     comms = {
-        comm_id: {"target_name": comm.target_name}
-        for comm_id, comm in list(shell.kernel.comm_manager.comms.items())
-        if target is None or comm.target_name == target
+        comm_id: {"target_name": name} for comm_id, name in names.items() if target is None or name == target
     }
     return {"status": "ok", "comms": comms}
 

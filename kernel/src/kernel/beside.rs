@@ -28,6 +28,7 @@ impl Kernel {
             return None;
         }
         let request = subshell.queue.pop()?;
+        self.feed.begin(&request.parent);
         let mut running = lock(&self.running);
         running
             .last
@@ -65,6 +66,8 @@ impl Kernel {
         };
         if session.snapshot().is_some() {
             session.cancel();
+            self.feed
+                .note("cancelled", "what waited for the device was cancelled");
             if idle {
                 self.service.push(Service::Cancelled);
             }

@@ -159,6 +159,11 @@ impl RouterSender {
         self.shared.group.bytes()
     }
 
+    /// Is this peer connected now?
+    pub fn is_connected(&self, peer: &[u8]) -> bool {
+        lock(&self.shared.peers).contains_key(peer)
+    }
+
     /// Peers connected now.
     pub fn peer_count(&self) -> usize {
         lock(&self.shared.peers).len()

@@ -1,0 +1,101 @@
+"""What the live feed asks of Python, between cells: the mode, the names of tensors, orders of a panel.
+
+The feed itself (comm `tpu.stats`) is the io thread's and needs no Python. Nothing here waits for the
+device, nor has anything computed: names are found as `holders` finds them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from . import _kernel, jsontext
+
+if TYPE_CHECKING:
+    from .shell import NotebookShell
+
+#: Tensors a table names; the rest is counted.
+_MOST_ROWS = 20
+
+
+def obey(shell: NotebookShell, order: str) -> None:
+    """Do what is wanted, and tell the feed."""
+    wanted = json.loads(order)
+    answer: dict[str, Any] = {}
+    try:
+        if what := wanted.get("do"):
+            answer["comm_id"] = wanted["comm_id"]
+            answer["said"] = _free() if what == "free" else _choose(shell, wanted.get("mode"))
+        if wanted["tensors"]:
+            answer["tensors"] = _table(shell)
+    except Exception as failure:  # noqa: BLE001  a panel shows it
+        answer["error"] = str(failure).partition("\n")[0] or type(failure).__name__
+    answer["mode"] = _mode(shell)
+    _kernel.feed_answer(jsontext.dumps(answer))
+
+
+def _mode(shell: NotebookShell) -> str:
+    """How the next cell runs. Imports nothing that is not there."""
+    running: Any = sys.modules.get("tpu_kernel.magics.running")
+    if running is not None and running.compiles_cells(shell):
+        return "compiled"
+    if "torch_tpu" not in sys.modules:
+        return "strict"
+    from .magics import eagermode
+
+    return eagermode.in_force() or "strict"
+
+
+def _choose(shell: NotebookShell, mode: str | None) -> str:
+    """Put a mode in force, as `%tpu_mode` does."""
+    from .magics import eagermode, running
+
+    if mode not in (*eagermode.MODES, "compiled"):
+        known = ", ".join((*eagermode.MODES, "compiled"))
+        raise ValueError(f"there is no mode `{mode}`: {known}")
+    if "torch" not in sys.modules:
+        raise ValueError("torch is not imported yet: run a cell with `import torch` first")
+    if mode != "compiled":
+        eagermode.choose("%tpu_mode", mode)
+    running.compile_cells(shell, mode == "compiled")
+    return f"cells run {mode} from now on"
+
+
+def _free() -> str:
+    """Let go of what Python keeps and nobody can reach."""
+    import gc
+
+    from . import device
+    from .cards import blocks
+
+    before = device.snapshot()
+    gc.collect()
+    after = device.snapshot()
+    if before is None or after is None:
+        return "nothing is on the device"
+    freed = max(0, before["live_bytes"] - after["live_bytes"])
+    return f"freed {blocks.size(freed)}; {blocks.size(after['live_bytes'])} are in use"
+
+
+def _table(shell: NotebookShell) -> dict[str, Any]:
+    """The largest tensors on the device, by the names the notebook has for them."""
+    from . import device
+
+    counters = device.snapshot() if "torch_tpu" in sys.modules else None
+    if counters is None:
+        return {"total": 0, "unnamed_bytes": 0, "rows": []}
+    from . import holders
+
+    table = holders.table(shell.user_ns, counters["live_bytes"])
+    rows = [
+        {
+            "name": holding.names[0] if holding.names else "",
+            "shape": str(list(holding.shape)),
+            "dtype": holding.dtype,
+            "bytes": holding.bytes,
+            "cell": getattr(holding, "cell", ""),
+        }
+        for holding in table.holdings[:_MOST_ROWS]
+    ]
+    return {"total": len(table.holdings), "unnamed_bytes": table.unnamed, "rows": rows}
