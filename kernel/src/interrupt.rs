@@ -7,17 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tpu_core::client::{EventKind, Ongoing};
 
 use crate::device;
 use crate::kernel::Kernel;
-use crate::outbox::{Entry, Publication};
+use crate::outbox::Entry;
 use crate::parent::Parent;
 use crate::request::Service;
-use crate::wire::EMPTY_OBJECT;
+use crate::standing::Standing;
 
 /// An interrupt that comes so soon after another cancels what waits on the device.
 pub const AGAIN: Duration = Duration::from_secs(5);
@@ -44,7 +43,7 @@ pub struct Whereabouts {
 /// An interrupt that was asked for and has not ended its cell.
 #[derive(Debug)]
 pub struct Pending {
-    parent: Arc<Parent>,
+    line: Standing,
     since: Instant,
     /// What it was seen to wait for, and how often, until it was raised in the cell.
     before: Vec<(String, u32)>,
@@ -55,7 +54,7 @@ pub struct Pending {
 impl Pending {
     pub fn new(parent: Arc<Parent>) -> Self {
         Self {
-            parent,
+            line: Standing::new("interrupt", parent),
             since: Instant::now(),
             before: Vec::new(),
             after: Vec::new(),
@@ -67,29 +66,11 @@ impl Pending {
     }
 
     pub fn concerns(&self, parent: &Arc<Parent>) -> bool {
-        Arc::ptr_eq(&self.parent, parent)
-    }
-
-    fn line(&self, msg_type: &str, text: &str) -> Entry {
-        let id = format!("interrupt-{}", self.parent.msg_id);
-        let content =
-            json!({"data": {"text/plain": text}, "metadata": {}, "transient": {"display_id": id}});
-        Entry::Publish(Publication {
-            msg_type: msg_type.into(),
-            parent: self.parent.header.clone(),
-            metadata: EMPTY_OBJECT,
-            content: content.to_string().into(),
-            buffers: Vec::new(),
-        })
+        Arc::ptr_eq(self.line.parent(), parent)
     }
 
     /// Say what it waits for.
     fn show(&mut self, reason: Reason) -> Entry {
-        let msg_type = if self.before.is_empty() && self.after.is_empty() {
-            "display_data"
-        } else {
-            "update_display_data"
-        };
         let text = format!("interrupt pending: {reason}");
         let shown = if reason.landed || !self.after.is_empty() {
             &mut self.after
@@ -100,11 +81,11 @@ impl Pending {
             Some((_, count)) => *count += 1,
             None => shown.push((reason.what, 1)),
         }
-        self.line(msg_type, &text)
+        self.line.show(&text)
     }
 
     /// Say how it ended, where something was said before. `reply` is the content of the cell's reply.
-    pub fn settle(self, reply: Option<&Bytes>) -> Option<Entry> {
+    pub fn settle(mut self, reply: Option<&Bytes>) -> Option<Entry> {
         #[derive(serde::Deserialize)]
         struct Content {
             #[serde(default)]
@@ -129,7 +110,7 @@ impl Pending {
         } else {
             format!("the cell ended {seconds:.1} s after the interrupt ({waited_for})")
         };
-        Some(self.line("update_display_data", &text))
+        Some(self.line.show(&text))
     }
 }
 

@@ -2,7 +2,7 @@
 //! and no signal is delivered to it.
 //!
 //! Tasks on it: `shell`, `control`, `stdin` (receive), `publish` (send), `welcome` (JEP 65),
-//! `crash`, `interrupt`, `captures` (one task for each pipe), `late`, `debugger`, `feed`,
+//! `crash`, `interrupt`, `progress`, `captures` (one task for each pipe), `late`, `debugger`, `feed`,
 //! `parent`, `sigterm`, `lifecycle`; the heartbeat is the echo's own.
 
 use std::io;
@@ -31,6 +31,7 @@ use crate::outbox::Publication;
 use crate::outlet::{Outlet, publish};
 use crate::parent::Channel;
 use crate::process;
+use crate::progress;
 use crate::session;
 use crate::wire::{EMPTY_OBJECT, Message, Wire};
 use crate::zmtp::{Echo, Incoming, Limits, Publisher, Router};
@@ -209,6 +210,7 @@ async fn serve(kernel: Arc<Kernel>, sockets: Sockets, sigterm: OwnedFd) {
         tokio::spawn(crash::watch(Arc::clone(&kernel), flush));
     }
     tokio::spawn(interrupt::watch(Arc::clone(&kernel)));
+    tokio::spawn(progress::watch(Arc::clone(&kernel)));
     tokio::spawn(publish(Arc::clone(&kernel), Arc::clone(&outlet)));
     tokio::spawn(capture::watch(Arc::clone(&kernel)));
     tokio::spawn(late::report(Arc::clone(&kernel)));

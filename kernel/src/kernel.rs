@@ -2,6 +2,7 @@
 //! rule that busy and idle surround every request.
 
 mod beside;
+mod lines;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,6 +26,7 @@ use crate::language::Language;
 use crate::outbox::{Entry, Outbox, Publication, Reply, StreamName};
 use crate::parent::{Channel, Parent};
 use crate::process::{self, Thread};
+use crate::progress::Progress;
 use crate::request::{Request, Service, ServiceQueue, ShellQueue};
 use crate::subshells::Subshells;
 use crate::tally::{self, Cap};
@@ -48,6 +50,8 @@ struct Running {
     beside: Vec<Arc<Parent>>,
     /// An interrupt that `current` has not obeyed yet.
     interrupt: Option<Pending>,
+    /// The line of `current` about what takes long.
+    progress: Option<Progress>,
     /// The last interrupt somebody asked for, and the cell that ran or had run.
     interrupted: Option<(Instant, Option<String>)>,
     /// Number of the last cell, as it is shown.
@@ -68,6 +72,8 @@ pub struct Kernel {
     pub debugger: Debugger,
     pub language: Language,
     pub watch: Watch,
+    /// The main thread has taken a cell.
+    pub(crate) cell_began: Notify,
     pub(crate) widget_control: WidgetControl,
     pub usage: Usage,
     pub feed: Feed,
@@ -143,6 +149,7 @@ impl Kernel {
             debugger: Debugger::default(),
             language: Language::new(python),
             watch: Watch::default(),
+            cell_began: Notify::new(),
             widget_control: WidgetControl::default(),
             usage: Usage::default(),
             feed: Feed::default(),
@@ -182,6 +189,7 @@ impl Kernel {
         running.current = Some(Arc::clone(&request.parent));
         running.last = Some(Arc::clone(&request.parent));
         self.outbox.push(status("busy", &request.parent));
+        self.cell_began.notify_one();
         Some(request)
     }
 
@@ -241,12 +249,9 @@ impl Kernel {
             .is_some_and(|current| Arc::ptr_eq(current, parent));
         let settled = if ours {
             running.current = None;
-            running
-                .interrupt
-                .take_if(|interrupt| interrupt.concerns(parent))
-                .and_then(|interrupt| interrupt.settle(reply.as_ref().map(|r| &r.content)))
+            running.settle(parent, reply.as_ref())
         } else {
-            None
+            Vec::new()
         };
         running.beside.retain(|other| !Arc::ptr_eq(other, parent));
         // The last word a front end hears is what it shows.
@@ -493,22 +498,6 @@ impl Kernel {
             // First: when a child ends before, the cell may end as well, as if nobody had interrupted it.
             self.main_thread.interrupt();
             process::send(&children, libc::SIGINT);
-        }
-    }
-
-    /// Since when an interrupt waits for the cell that runs; None when none does.
-    pub(crate) fn interrupted_since(&self) -> Option<Instant> {
-        lock(&self.running).interrupt.as_ref().map(Pending::since)
-    }
-
-    /// Publish what `line` makes of the interrupt of `since`, unless its cell has ended meanwhile.
-    pub(crate) fn show_interrupt(&self, since: Instant, line: impl FnOnce(&mut Pending) -> Entry) {
-        let mut running = lock(&self.running);
-        if let Some(interrupt) = &mut running.interrupt
-            && interrupt.since() == since
-        {
-            // Under the lock: nothing comes after the line that settles it.
-            self.outbox.push(line(interrupt));
         }
     }
 

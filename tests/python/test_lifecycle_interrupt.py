@@ -31,7 +31,8 @@ watcher = threading.Thread(target=tell_when_it_compiles)
 
 def lines(result: Result) -> list[str]:
     """The line under the cell as it changed; one place, shown once and updated."""
-    found = [m for m in result.messages if m["msg_type"] in ("display_data", "update_display_data")]
+    shown = [m for m in result.messages if m["msg_type"] in ("display_data", "update_display_data")]
+    found = [m for m in shown if m["content"]["transient"]["display_id"].startswith("interrupt-")]
     assert [m["msg_type"] for m in found] == ["display_data", *["update_display_data"] * (len(found) - 1)]
     assert len({m["content"]["transient"]["display_id"] for m in found}) == 1
     return [m["content"]["data"]["text/plain"] for m in found]

@@ -15,8 +15,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import _kernel, jsontext
+from . import _kernel
 from .parent import PARENT
+from .standing import Standing
 from .storms import Spot, Storm
 
 if TYPE_CHECKING:
@@ -37,10 +38,9 @@ class _Run:
     """One run of a cell."""
 
     def __init__(self, mode: str | None, counters: dict[str, int]) -> None:
-        self.parent = PARENT.get()
+        self.line = Standing("storm", PARENT.get())
         self.storm = Storm(mode)
         self.counters = counters
-        self.display: str | None = None
         self.shown = (0.0, 0)
         #: The main thread ends the run while the service thread may be looking at it.
         self.lock = threading.Lock()
@@ -68,7 +68,7 @@ def end() -> None:
         return
     with run.lock:
         run.ended = True
-        if run.display is not None:
+        if run.line.shown:
             _show(run, final=True)
     if run.compiled:
         _let_go()
@@ -167,25 +167,17 @@ def _show(run: _Run, final: bool = False) -> None:
     counters = _kernel.tpu_snapshot() or run.counters
     count = counters["compiles"] - run.counters["compiles"]
     then, shown = run.shown
-    if run.display is not None and (count == shown or (not final and time.monotonic() < then + _PERIOD)):
+    if run.line.shown and (count == shown or (not final and time.monotonic() < then + _PERIOD)):
         return
     from .cards.storm import StormCard
 
     assert run.storm.cause is not None
     seconds = (counters["compile_ns"] - run.counters["compile_ns"]) / 1e9
     card = StormCard(run.storm.cause, count, seconds)
-    update = run.display is not None
-    run.display = run.display or f"tpu-storm-{time.monotonic_ns()}"
     run.shown = (time.monotonic(), count)
-    content = {
-        "data": {"text/html": card.html(), "text/plain": card.text()},
-        "metadata": {},
-        "transient": {"display_id": run.display},
-    }
-    if not update:
+    if not run.line.shown:
         _kernel.feed_storm(f"a loop compiles at every step: {run.storm.cause.words}")
-    kind = "update_display_data" if update else "display_data"
-    _kernel.publish(kind, jsontext.dumps(content), parent=run.parent)
+    run.line.show({"text/html": card.html(), "text/plain": card.text()})
 
 
 def _let_go() -> None:
