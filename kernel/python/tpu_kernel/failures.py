@@ -95,9 +95,9 @@ def _is_full(cell: types.CellType) -> bool:
 def tell(messages: list[str], suspects: dict[threading.Thread, Parent], code: str) -> bool:
     """Say on stderr what failed while `suspects` may have used the device too; False where it is certain
     to be the running cell's own: that cell fails by it."""
-    from . import holders
+    from . import storages
 
-    fresh = [tensor for tensor in holders.lost_tensors() if _is_fresh(tensor)]
+    fresh = [tensor for tensor in storages.lost_tensors() if _is_fresh(tensor)]
     addresses = {id(tensor) for tensor in fresh}
     owner = next((owner for thread, owner in suspects.items() if addresses & _held_by(thread)), None)
     if owner is None and _assigned(code) & _roots_of_lost():

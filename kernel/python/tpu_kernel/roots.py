@@ -17,21 +17,32 @@ from typing import Any
 Root = tuple[str, str, Any]
 
 #: Names IPython keeps for itself in the notebook's variables.
-_SHELLS_OWN = {
+SHELLS_OWN = {
     *("In", "Out", "_", "__", "___", "_i", "_ii", "_iii", "_ih", "_oh", "_dh"),
     *("exit", "quit", "get_ipython"),
 }
 _NUMBERED = re.compile(r"_i?\d+")
 _OUTPUT = re.compile(r"_\d+")
-_LATEST = ("_", "__", "___")
+#: Its names for the last outputs.
+LATEST = ("_", "__", "___")
 #: Packages whose frames only run others' code.
 _MACHINERY = ("tpu_kernel", "IPython", "threading", "asyncio", "concurrent")
+
+
+def is_numbered(name: str) -> bool:
+    """A name IPython has for an input or output."""
+    return _NUMBERED.fullmatch(name) is not None
+
+
+def is_output(name: str) -> bool:
+    """A name IPython has for an output."""
+    return name in LATEST or _OUTPUT.fullmatch(name) is not None
 
 
 def roots(namespace: dict[str, Any], error: BaseException | None) -> Iterator[Root]:
     """Name, kind and value of what a person can let go of; `error` is being reported."""
     for name, value in list(namespace.items()):
-        if name not in _SHELLS_OWN and not _NUMBERED.fullmatch(name):
+        if name not in SHELLS_OWN and not is_numbered(name):
             yield name, "variable", value
     outputs = namespace.get("_oh")
     if isinstance(outputs, dict):
@@ -42,7 +53,7 @@ def roots(namespace: dict[str, Any], error: BaseException | None) -> Iterator[Ro
     yield from _running()
     # IPython's own names of outputs outlive `Out`.
     for name, value in list(namespace.items()):
-        if name in _LATEST or _OUTPUT.fullmatch(name):
+        if is_output(name):
             yield name, "output", value
 
 

@@ -2,6 +2,8 @@
 
 blocks   what cards are built of: colours, tiles, bars, tables
 compile  what %%tpu_compile did
+free     what was freed
+memory   who holds HBM
 stats    what the session did
 storm    a loop that compiles at every step
 tensor   what a tensor on the device holds

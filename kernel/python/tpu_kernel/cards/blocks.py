@@ -7,7 +7,8 @@ inline, and separators that the style hides keep words apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Collection, Iterable, Sequence
 from html import escape
 
 _TEXT = "var(--jp-ui-font-color1,var(--vscode-foreground,var(--colab-primary-text-color,CanvasText)))"
@@ -39,6 +40,9 @@ _STYLE = (
     f".tpuk .tiles small{{color:{_TEXT};display:block;font-size:11px}}.tpuk .tiles b{{font-size:15px;font-weight:500}}"
     f".tpuk code{{font-family:{_MONO};font-size:12px;background:none;color:inherit;padding:0}}"
     ".tpuk p{margin:6px 0 0}"
+    f".tpuk .bar{{background:{_SOFT};height:11px;margin-top:4px}}"
+    ".tpuk .bars td:first-child{width:17%}.tpuk .bars td:last-child{width:33%;text-align:right;padding-right:0}"
+    ".tpuk .n{text-align:right}"
     ".tpuk .histogram{table-layout:fixed;margin-top:8px}.tpuk details{margin-top:6px}.tpuk summary{cursor:pointer}"
     # Twice the class outweighs what JupyterLab says of any table and any code.
 ).replace(".tpuk", ".tpuk.tpuk")
@@ -74,15 +78,9 @@ def bars(rows: Iterable[tuple[str, float, str]]) -> str:
     lines = []
     for name, share, value in rows:
         width = max(0.0, min(1.0, share)) * 100
-        bar = (
-            f'<div style="background:{_SOFT};height:11px;margin-top:4px"><div style="background:{_BLUE};'
-            f'height:11px;width:{width:.1f}%"></div></div>'
-        )
-        lines.append(
-            f'<tr><td style="width:15%">{escape(name)}</td><td>{bar}</td>'
-            f'<td style="width:35%;text-align:right;padding-right:0">{escape(value)}</td></tr>'
-        )
-    return f"<table>{''.join(lines)}</table>"
+        bar = f'<div class="bar"><div style="background:{_BLUE};height:11px;width:{width:.1f}%"></div></div>'
+        lines.append(f"<tr><td>{escape(name)}</td><td>{bar}</td><td>{escape(value)}</td></tr>")
+    return f'<table class="bars">{"".join(lines)}</table>'
 
 
 def histogram(counts: Sequence[int]) -> str:
@@ -109,13 +107,17 @@ def folded(name: str, text: str, unfolded: bool = False) -> str:
     )
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A plain table; text between backticks is shown as code."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[int] = ()) -> str:
+    """A plain table; text between backticks is shown as code, the columns `numbers` stand to the right."""
     first, *others = head
+    right = ["" if index not in numbers else ' class="n"' for index in range(len(head))]
     top = f'<th style="width:15%">{escape(first)}</th>' + "".join(
-        f"<th>{escape(name)}</th>" for name in others
+        f"<th{right[index]}>{escape(name)}</th>" for index, name in enumerate(others, 1)
     )
-    body = "".join("<tr>" + "".join(f"<td>{marked(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    body = "".join(
+        "<tr>" + "".join(f"<td{right[index]}>{marked(cell)}</td>" for index, cell in enumerate(row)) + "</tr>"
+        for row in rows
+    )
     return f"<table><tr>{top}</tr>{body}</table>"
 
 
@@ -141,6 +143,17 @@ def columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
             indent + "  ".join([cell.ljust(w) for cell, w in zip(row, widths, strict=False)] + [row[-1]])
         ).rstrip()
         for row in rows
+    ]
+
+
+def wrapped(sentences: Iterable[str], width: int = 80, indent: str = "  ") -> list[str]:
+    """Sentences as lines of a terminal."""
+    return [
+        line
+        for sentence in sentences
+        for line in textwrap.wrap(
+            sentence, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        )
     ]
 
 

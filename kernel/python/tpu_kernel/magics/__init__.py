@@ -8,6 +8,8 @@ eager       %%tpu_eager
 mode        %tpu_mode
 limit       %tpu_limit
 stats       %tpu_stats
+memory      %tpu_mem
+free        %tpu_free
 options     their options, read the same way everywhere
 completion  their options, completed
 measure     the only place that asks tpu-core for numbers
@@ -63,6 +65,8 @@ MAGICS = (
     Magic("tpu_mode", "mode:ModeMagics", "line", argument=(*_EAGER, "compiled")),
     Magic("tpu_limit", "limit:LimitMagics", "line", argument=("SIZE", "off")),
     Magic("tpu_stats", "stats:StatsMagics", "line"),
+    Magic("tpu_mem", "memory:MemoryMagics", "line", values={"by": ("variable", "module", "cell")}),
+    Magic("tpu_free", "free:FreeMagics", "line", flags=("out", "cache", "all"), argument=("NAME...",)),
 )
 
 
