@@ -31,15 +31,20 @@ class FreeMagics(Magics):
         Alone it frees what nobody in the notebook names: reference cycles, and what the last
         traceback keeps (`%debug` has nothing to look at afterwards). It says what was freed by what.
 
-        NAME     also delete these variables, or outputs as Out[3]. Where something else holds the
-                 same memory, that is named and the memory stays
-        --out    also forget `Out` and `_`, `__`, `_3`, …
-        --cache  also unload programs; one that is wanted again comes back from the cache on disk
-        --all    empty the device. Variables and outputs that are tensors, modules or optimizers on it
-                 are deleted; device tensors inside of anything else (lists, dictionaries, objects,
-                 closures, modules with parts on the host) keep their shape and type and lose their
-                 values: they are on the device `meta` afterwards. What is on the host stays: numbers,
-                 arrays, CPU tensors, functions, the containers themselves. What was lost is named
+        Names of variables, or of outputs as `Out[3]`, are deleted too. Where something else holds the
+        same memory, that is said and the memory stays.
+
+        Options:
+
+          --out    also forget `Out` and `_`, `__`, `_3`, …
+          --cache  also unload programs; one that is wanted again comes back from the cache on disk
+          --all    empty the device
+
+        With `--all`, variables and outputs that are tensors, modules or optimizers on the device are
+        deleted. Device tensors inside of anything else (lists, dictionaries, objects, closures, modules
+        with parts on the host) keep shape and type and lose their values: they are on the device `meta`
+        then. What is on the host stays: numbers, arrays, CPU tensors, functions, the containers
+        themselves. What was lost is named.
         """
         chosen = options.read(_MAGIC, line)
         names = list(dict.fromkeys(word.rstrip(",") for word in chosen.get("", "").split()))

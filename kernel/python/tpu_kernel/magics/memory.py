@@ -31,13 +31,20 @@ class MemoryMagics(Magics):
 
           %tpu_mem [--by variable|module|cell]
 
-        --by variable  (without --by) variables, outputs, the last traceback, running code, each with
-                       its bytes, and how many of them `del` would free: deleting a name frees only
-                       what nothing else holds, and the others that hold it are named. Above that the
-                       same bytes by what they are: parameters, gradients, optimizer state, what
-                       graphs keep for `backward()`, tensors in variables, outputs
-        --by module    modules and their layers: parameters and buffers, gradients, optimizer state
-        --by cell      the cells that made what is live now, as the runtime session counts them
+        Each row says how many of its bytes `del` would free: deleting a name frees only what nothing
+        else holds, and the others that hold it are named. The same bytes are shown by what they are:
+        parameters, gradients, optimizer state, what graphs keep for `backward()`, tensors in variables,
+        outputs, the last traceback, running code.
+
+        Options:
+
+          --by  what the rows are; `variable` without it
+
+        Rows:
+
+          variable  variables, outputs, the last traceback, functions that other threads are in
+          module    modules and their layers: weights, gradients, optimizer state
+          cell      the cells that made what is live now, as the runtime session counts them
 
         All rows together are the bytes the runtime session counts. What no tensor of Python's holds
         is said with its bytes: scalars and programs' results TorchTPU keeps. Nothing is computed,
