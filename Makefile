@@ -26,7 +26,8 @@ export UV_HTTP_TIMEOUT ?= 300
 
 RUST := Cargo.toml Cargo.lock $(shell find kernel tpu-core -name '*.rs' -o -name 'Cargo.toml' -o -name 'locate.py')
 PYTHON_HALF := $(shell find kernel/python -name '*.py' -o -name '*.pyi' -o -name '*.pth')
-KERNELSPEC := $(shell find kernelspec -type f)
+KERNELSPEC := $(wildcard kernelspec/*.*)
+LABEXTENSION := $(shell find kernelspec/labextension -name node_modules -prune -o -type f -print)
 
 .PHONY: help setup lab demo test bench fuzz sweep sweep-all lint docs lock clean prerequisites wheel wheel-data
 help:
@@ -75,15 +76,34 @@ $(STAMPS)/rust: $(RUST)
 	cargo build --release --locked -p tpu-core -p tpu-kernel-launcher
 	@mkdir -p $(STAMPS) && touch $@
 
+# What shows the chip in JupyterLab and Notebook 7. Its types are those of JupyterLab's packages (300 MB),
+# which only the lints need.
+NPM_CI := npm ci --ignore-scripts --no-audit --no-fund --silent
+kernelspec/labextension/node_modules: kernelspec/labextension/package-lock.json
+	@echo 'installing the packages that build the JupyterLab extension'
+	@cd $(@D) && $(NPM_CI) --omit=peer
+	@touch $@
+
+$(STAMPS)/labextension: $(LABEXTENSION) | kernelspec/labextension/node_modules
+	@cd kernelspec/labextension && npm run --silent build
+	@cp kernelspec/labextension/install.json build/labextension/
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/labextension-types: kernelspec/labextension/package-lock.json | $(STAMPS)/labextension
+	@cd kernelspec/labextension && $(NPM_CI)
+	@mkdir -p $(STAMPS) && touch $@
+
 # What the wheel holds besides the Python package and its extension module.
 WHEEL_DATA := build/wheel-data
-$(STAMPS)/wheel-data: $(STAMPS)/rust $(KERNELSPEC) $(wildcard kernel/python/*.pth)
+$(STAMPS)/wheel-data: $(STAMPS)/rust $(STAMPS)/labextension $(KERNELSPEC) $(wildcard kernel/python/*.pth)
 	@rm -rf $(WHEEL_DATA)
 	@mkdir -p $(WHEEL_DATA)/scripts $(WHEEL_DATA)/platlib/tpu_kernel/lib $(WHEEL_DATA)/data/share/jupyter/kernels/pytorch-tpu
 	@cp "$(TARGET)"/release/tpu-kernel $(WHEEL_DATA)/scripts/
 	@cp "$(TARGET)"/release/libtpu_core.so $(WHEEL_DATA)/platlib/tpu_kernel/lib/
 	@cp kernel/python/*.pth $(WHEEL_DATA)/platlib/
 	@cp $(KERNELSPEC) $(WHEEL_DATA)/data/share/jupyter/kernels/pytorch-tpu/
+	@mkdir -p $(WHEEL_DATA)/data/share/jupyter/labextensions
+	@cp -r build/labextension $(WHEEL_DATA)/data/share/jupyter/labextensions/pytorch-tpu-kernel
 	@touch $@
 wheel-data: $(STAMPS)/wheel-data
 
@@ -108,17 +128,17 @@ demo: setup
 
 # -- check ---------------------------------------------------------------------
 
-test: setup tests/browser/node_modules
+test: setup tests/browser/node_modules $(STAMPS)/labextension-types
 	@tests/run lint rust python browser
 
-lint: setup
+lint: setup $(STAMPS)/labextension-types
 	@tests/run lint
 
 docs: setup
 	@$(BIN)/python docs/make_magics.py
 
 tests/browser/node_modules: tests/browser/package-lock.json
-	@cd tests/browser && npm ci --no-audit --no-fund --silent
+	@cd tests/browser && $(NPM_CI)
 	@touch $@
 
 fuzz: setup
@@ -141,4 +161,5 @@ lock: $(VENV)/pyvenv.cfg
 	done
 
 clean:
-	rm -rf $(VENV) build dist target tests/browser/node_modules tests/browser/screenshots
+	rm -rf $(VENV) build dist target tests/browser/node_modules tests/browser/screenshots \
+	  kernelspec/labextension/node_modules
