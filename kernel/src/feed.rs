@@ -237,7 +237,7 @@ impl Feed {
         }
         if state.watched() {
             let tensors = state.wants_tensors();
-            state.orders.refresh(tensors);
+            state.orders.rest(tensors);
         }
         self.told(state);
     }

@@ -14,7 +14,7 @@ use crate::device;
 pub struct Device {
     pub name: String,
     pub emulated: bool,
-    /// The plug-in that computes.
+    /// What computes.
     pub runtime: String,
     /// What is unlike the real chip.
     pub note: Option<String>,
@@ -34,7 +34,12 @@ impl Device {
         Some(Self {
             name: identity.device_name,
             emulated: identity.emulated,
-            runtime: identity.plugin,
+            runtime: if identity.emulated {
+                "XLA CPU plug-in".into()
+            } else {
+                let file = std::path::Path::new(&identity.plugin).file_name();
+                file.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+            },
             note,
         })
     }

@@ -8,6 +8,10 @@ use serde_json::Value;
 
 /// Between queued cells names are resolved at most for this part of the time.
 const SHARE: u32 = 20;
+/// After the last cell it waits this many times as long as it took before, since the person may go
+/// on at once; but never longer than `LONGEST_PAUSE`.
+const PAUSES: u32 = 3;
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Something to do on the main thread while no cell runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,6 +48,8 @@ pub struct Orders {
     /// When the names were resolved last, and how long it took.
     resolved: Option<(Instant, Duration)>,
     began: Option<Instant>,
+    /// When a cell ended last.
+    rests: Option<Instant>,
 }
 
 impl Orders {
@@ -57,6 +63,22 @@ impl Orders {
         self.tensors |= tensors;
     }
 
+    /// A cell has ended: it may have made and named others.
+    pub fn rest(&mut self, tensors: bool) {
+        self.rests = Some(Instant::now());
+        self.refresh(tensors);
+    }
+
+    /// When the names are to be resolved if nothing happens before; None when they are not wanted.
+    pub fn due(&self) -> Option<Instant> {
+        let pause = self.resolved.map_or(Duration::ZERO, |(_, took)| {
+            (took * PAUSES).min(LONGEST_PAUSE)
+        });
+        let now = Instant::now();
+        self.tensors
+            .then(|| self.rests.map_or(now, |at| at + pause))
+    }
+
     /// The next for Python. `last`: no cell waits, so there is time.
     pub fn next(&mut self, last: bool) -> Option<Order> {
         if !self.waiting.is_empty() {
@@ -66,7 +88,8 @@ impl Orders {
             return Some(order);
         }
         let soon = |(at, took): (Instant, Duration)| at.elapsed() < took * SHARE;
-        let tensors = self.tensors && (last || !self.resolved.is_some_and(soon));
+        let rested = last && self.due().is_some_and(|due| due <= Instant::now());
+        let tensors = self.tensors && (rested || !last && !self.resolved.is_some_and(soon));
         if !self.mode && !tensors {
             return None;
         }
@@ -108,6 +131,22 @@ mod tests {
         assert_eq!(orders.next(false), None);
         assert!(orders.next(true).unwrap().tensors);
         assert_eq!(orders.next(true), None);
+    }
+
+    #[test]
+    fn who_goes_on_at_once_does_not_wait_for_names() {
+        let mut orders = Orders::default();
+        orders.rest(true);
+        assert!(orders.next(true).unwrap().tensors);
+        std::thread::sleep(Duration::from_millis(50));
+        orders.answered(true);
+        orders.rest(true);
+        assert!(!orders.next(true).unwrap().tensors);
+        let pause = orders.due().unwrap() - Instant::now();
+        assert!(pause > Duration::from_millis(60), "{pause:?}");
+        std::thread::sleep(pause);
+        assert!(orders.next(true).unwrap().tensors);
+        assert_eq!(orders.due(), None);
     }
 
     #[test]

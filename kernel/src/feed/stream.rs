@@ -46,6 +46,17 @@ fn turn(kernel: &Kernel, shell: &RouterSender) -> Option<Duration> {
         forget_gone(state, shell);
     }
     let mut next = follows.then(|| Instant::now() + LOOK);
+    if state.ready
+        && !state.cells.is_running()
+        && let Some(due) = state.orders.due()
+    {
+        // Python is asked when it next rests.
+        if due <= Instant::now() {
+            kernel.main.wake();
+        }
+        let again = due.max(Instant::now() + LOOK);
+        next = Some(next.map_or(again, |next| next.min(again)));
+    }
     let mut subscriptions = std::mem::take(&mut state.subscriptions);
     for one in &mut subscriptions {
         let Some(due) = one.due(state.news, &now, follows) else {
