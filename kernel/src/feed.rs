@@ -214,14 +214,18 @@ impl Feed {
     /// A request begins to run.
     pub(crate) fn begin(&self, parent: &Parent) {
         let mut state = lock(&self.state);
-        if state.cells.begin(parent) {
-            self.told(state);
+        // Told of once it has its number.
+        if state.cells.begin(parent) && state.watched() {
+            drop(state);
+            self.look();
         }
     }
 
     /// The cell that runs has this number.
     pub(crate) fn number(&self, parent: &Parent, count: i64) {
-        lock(&self.state).cells.number(parent, count);
+        let mut state = lock(&self.state);
+        state.cells.number(parent, count);
+        self.told(state);
     }
 
     /// A request has ended.

@@ -21,7 +21,9 @@ LONG = "big = torch.ones(1500, 1500, device='tpu')\nfor _ in range(40): big = (b
 @pytest.fixture(scope="module")
 def shared_kernel(kernelspec: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """One kernel for the tests of this file, in whose cache nothing is."""
-    with running_kernel(kernelspec, env={"TPU_KERNEL_CACHE": str(tmp_path_factory.mktemp("cache"))}) as kernel:
+    with running_kernel(
+        kernelspec, env={"TPU_KERNEL_CACHE": str(tmp_path_factory.mktemp("cache"))}
+    ) as kernel:
         assert kernel.run(PREPARE, patience=120).status == "ok"
         yield kernel
 

@@ -73,8 +73,10 @@ impl Cells {
     /// It has this number.
     pub fn number(&mut self, parent: &Parent, count: i64) {
         let running = &mut self.running;
+        self.changes += 1;
         if let Some(cell) = running.iter_mut().find(|cell| cell.msg_id == parent.msg_id) {
             cell.count = Some(count);
+            cell.change = self.changes;
             if cell.id.is_empty() {
                 cell.id = count.to_string();
             }
