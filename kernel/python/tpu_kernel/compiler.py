@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 from types import FrameType
 
 from IPython.core import ultratb
@@ -10,9 +11,27 @@ from IPython.core.compilerop import CachingCompiler
 
 from . import _kernel, jsontext
 
+#: Text that may give the notebook functions, itself or by running what is not a cell.
+_MAKES_FUNCTIONS = re.compile(
+    r"\b(?:def|lambda|class|exec|eval|compile|\w*pickle|dill|importlib|reload|FunctionType)\b"
+    r"|\bget_ipython\(\)(?!\.run_line_magic\('(?:tpu_|time|matplotlib)|\.system\()"
+)
+_COMPILED_MAGICS = ("get_ipython().run_cell_magic('tpu_compile'", "get_ipython().run_cell_magic('tpu_eager'")
+
 
 class NotebookCompiler(CachingCompiler):
     """Compiles cells under the name that front ends compute from their text, to debug them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Names of cells that may have made functions, for `tpu_kernel.lowering.hazards`, which empties it.
+        self.noted: set[str] = set()
+
+    def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
+        name = super().cache(transformed_code, number, raw_code)
+        if _MAKES_FUNCTIONS.search(transformed_code) and not transformed_code.startswith(_COMPILED_MAGICS):
+            self.noted.add(name)
+        return name
 
     def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
         if transformed_code.startswith("get_ipython().run_cell_magic("):

@@ -129,6 +129,8 @@ class EagerBackend(TorchBackend):
 
 
 class _NothingIsDeviceWork(Classifier):
+    outlines = False
+
     def judge(self, *_: Any) -> Verdict:
         return Verdict(False)
 

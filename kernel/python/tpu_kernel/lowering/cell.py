@@ -16,7 +16,7 @@ from types import CodeType
 from typing import Any
 
 from .classify import Classifier
-from .hazards import Hazards, notebook_hazards
+from .hazards import Hazards, NotebookFunctions, defined
 from .names import SCOPE_READERS, is_simple
 from .outline import Compiler, Outlined
 from .report import Report
@@ -47,11 +47,13 @@ class LoweredCell:
         compiler: Compiler,
         backend: Any,
         interactivity: str = "last_expr",
+        functions: NotebookFunctions | None = None,
     ) -> None:
         self.filename = filename
         self.namespace = namespace
         self.backend = backend
         self._compiler = compiler
+        self._functions = functions or NotebookFunctions(namespace, compiler)
         compiler(copy.deepcopy(tree), filename, "exec")
         self.tree = tree
         self.values: Values = backend.values()
@@ -62,6 +64,7 @@ class LoweredCell:
         self.running = False
         self._state: tuple[Any, ...] = ()
         self._mentioned = frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
+        self._own_hazards = defined(tree).restricted(self._mentioned)
         self._reaches_scope = bool(self._mentioned & (SCOPE_READERS - {"super"}))
         self.steps = self._split(tree.body, interactivity)
 
@@ -151,7 +154,7 @@ class LoweredCell:
 
     def _execute_run(self, number: int) -> None:
         if self._reaches_scope:
-            self._look_around()
+            self._look_around(afresh=True)
         self.runs[number].execute()
 
     # -- running -------------------------------------------------------------------
@@ -185,7 +188,7 @@ class LoweredCell:
                     value = None
                     if step.run is not None:
                         if self._reaches_scope:
-                            self._look_around()
+                            self._look_around(afresh=True)
                         value = step.run.execute()
                     else:
                         assert step.code is not None
@@ -196,10 +199,13 @@ class LoweredCell:
             self.report.seconds = time.perf_counter() - started
         return value, self.report
 
-    def _look_around(self) -> None:
+    def _look_around(self, afresh: bool = False) -> None:
         """Find out which functions of the notebook see which names; plans for another
         situation are void (the functions they made are kept)."""
-        self.hazards = notebook_hazards(self.namespace, self.tree).restricted(self._mentioned)
+        if not self.classifier.outlines:
+            return
+        found = self._functions.hazards(self.filename, afresh)
+        self.hazards = found.restricted(self._mentioned) | self._own_hazards
         functions = tuple(
             (name, code)
             for name in sorted(self._mentioned)

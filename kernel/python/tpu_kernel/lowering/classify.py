@@ -133,6 +133,9 @@ class Verdict:
 class Classifier:
     """Judges statements against the notebook as it is now."""
 
+    #: Whether any statement can be device work.
+    outlines = True
+
     def __init__(self, values: v.Values, namespace: dict[str, Any]) -> None:
         self.values = values
         self.namespace = namespace

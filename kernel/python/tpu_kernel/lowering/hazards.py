@@ -16,6 +16,7 @@ from typing import Any
 
 from .names import SCOPE_READERS
 
+_HIDDEN = SCOPE_READERS - {"super", "compile"}
 # What keeps the notebook's names beyond its statement.
 _KEEPERS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.GeneratorExp)
 _READ = {"LOAD_GLOBAL", "LOAD_NAME"}
@@ -34,25 +35,61 @@ class Hazards:
     def reads(self, name: str) -> bool:
         return self.everything or name in self.read
 
+    def __or__(self, other: Hazards) -> Hazards:
+        everything = self.everything or other.everything
+        return Hazards(self.read | other.read, self.written | other.written, everything)
+
     def restricted(self, names: frozenset[str]) -> Hazards:
         """The part that concerns `names`."""
         return Hazards(self.read & names, self.written & names, self.everything)
 
 
-def notebook_hazards(namespace: dict[str, Any], tree: ast.Module) -> Hazards:
-    """Hazards of all live functions of `namespace` and of those `tree` defines."""
+class NotebookFunctions:
+    """What the functions of a notebook read and rebind.
+
+    To find them all takes tens of milliseconds. So they are looked for again only when a cell that may
+    have made functions has run in between: the notebook's compiler notes those. Without one, always.
+    """
+
+    def __init__(self, namespace: dict[str, Any], compiler: Any) -> None:
+        self.namespace = namespace
+        self._compiler = compiler
+        self._found: Hazards | None = None
+
+    def hazards(self, cell: str, afresh: bool = False) -> Hazards:
+        """For a cell that is named `cell`, without what it will define itself.
+
+        `afresh`: the cell may run code that no compiler sees.
+        """
+        noted: set[str] | None = getattr(self._compiler, "noted", None)
+        if self._found is None or afresh or noted is None or noted - {cell}:
+            self._found = _found(self.namespace)
+            if noted is not None:
+                noted &= {cell}
+        return self._found
+
+
+def _found(namespace: dict[str, Any]) -> Hazards:
+    """Hazards of all live functions of `namespace`."""
     read: set[str] = set()
     written: set[str] = set()
     seen: set[CodeType] = set()
     for referrer in gc.get_referrers(namespace):
         if type(referrer) is FunctionType and referrer.__globals__ is namespace:
             code = referrer.__code__
-            # `<module>`: an outlined function, or a cell that is being executed; nobody calls it.
+            # `<module>`: a cell that is being executed; nobody calls it.
             if code.co_name != "<module>" and code not in seen:
                 seen.add(code)
                 reads, writes = code_names(code)
                 read |= reads
                 written |= writes
+    return Hazards(frozenset(read), frozenset(written), bool(read & _HIDDEN))
+
+
+def defined(tree: ast.Module) -> Hazards:
+    """Hazards of what `tree` defines."""
+    read: set[str] = set()
+    written: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, _KEEPERS):
             for inner in ast.walk(node):
@@ -60,7 +97,7 @@ def notebook_hazards(namespace: dict[str, Any], tree: ast.Module) -> Hazards:
                     read.add(inner.id)
                 elif isinstance(inner, ast.Global):
                     written.update(inner.names)
-    return Hazards(frozenset(read), frozenset(written), bool(read & (SCOPE_READERS - {"super", "compile"})))
+    return Hazards(frozenset(read), frozenset(written), bool(read & _HIDDEN))
 
 
 _CODE_NAMES: dict[CodeType, tuple[frozenset[str], frozenset[str]]] = {}

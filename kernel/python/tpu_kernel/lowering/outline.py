@@ -15,6 +15,7 @@ from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
 from .gradients import runs_backward, stepped_name, used_up
+from .hazards import code_names
 from .optimizers import detached, step
 
 Compiler = Callable[[ast.AST, str, str], CodeType]
@@ -37,6 +38,8 @@ class Outlined:
     outputs: tuple[str, ...]
     lines: tuple[int, ...]
     returns: bool
+    # Names it looks up in the notebook: functions, modules, classes.
+    tools: tuple[str, ...] = ()
     # Names of the optimizers it steps; their steppers are its last parameters.
     optimizers: tuple[str, ...] = ()
     call: Callable[..., Any] | None = None
@@ -48,11 +51,18 @@ class Outlined:
         """Call it on the notebook and write back what it bound; the value of a last expression."""
         assert self.call is not None
         arguments = [namespace.get(name, getattr(builtins, name, UNBOUND)) for name in self.parameters]
+        own = self.function.__globals__
+        for name in self.tools:
+            if name in namespace:
+                own[name] = namespace[name]
         try:
             values = self.call(*arguments, step, detached, *(steppers or ()))
         except BaseException as error:
             self._keep_bindings(error.__traceback__, namespace)
             raise
+        finally:
+            for name in self.tools:
+                own.pop(name, None)  # what the notebook deletes is gone
         for name, value in zip(self.outputs, values, strict=False):
             if value is not UNBOUND:
                 namespace[name] = value
@@ -137,7 +147,11 @@ def outline(
     lines = tuple(
         line for statement in statements for line in range(statement.lineno, (statement.end_lineno or 0) + 1)
     )
-    return Outlined(FunctionType(code, namespace), parameters, outputs, lines, returns, stepping)
+    # Dynamo writes names of its own into a function's globals: those are not the notebook's, which it
+    # would fill, and which `%reset` empties.
+    own = {"__name__": namespace.get("__name__", "__main__"), "__builtins__": builtins}
+    tools = tuple(sorted(code_names(code)[0]))
+    return Outlined(FunctionType(code, own), parameters, outputs, lines, returns, tools, stepping)
 
 
 def _step_call(statement: ast.stmt) -> ast.stmt:

@@ -9,6 +9,7 @@ from typing import Any
 
 from .backend import TorchBackend
 from .cell import LoweredCell
+from .hazards import NotebookFunctions
 from .report import Report
 
 _KEPT_CELLS = 256
@@ -28,6 +29,7 @@ class Lowering:
         self.backend = backend or TorchBackend()
         self.cells: OrderedDict[tuple[Any, ...], LoweredCell] = OrderedDict()
         self.last: Report | None = None
+        self._functions: NotebookFunctions | None = None
 
     def run(self, source: str, first_line: int = 1, text: str | None = None) -> tuple[Any, Report]:
         """Run transformed Python `source`; its first line is line `first_line` of the cell.
@@ -81,7 +83,11 @@ class Lowering:
         refuse_await(tree)
         shell = self.shell
         key = self._key(text, interactivity)
-        cell = LoweredCell(tree, name, shell.user_ns, shell.compile, self.backend, interactivity)
+        if self._functions is None or self._functions.namespace is not shell.user_ns:
+            self._functions = NotebookFunctions(shell.user_ns, shell.compile)
+        cell = LoweredCell(
+            tree, name, shell.user_ns, shell.compile, self.backend, interactivity, self._functions
+        )
         self.cells[key] = cell
         while len(self.cells) > _KEPT_CELLS:
             self.cells.popitem(last=False)
