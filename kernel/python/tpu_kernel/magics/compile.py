@@ -81,8 +81,8 @@ class CompileMagics(Magics):
           pass; this shows only if the forward pass raises.
         - A cell that is not valid Python as a whole does not start; IPython runs the statements
           before a `return` outside a function.
-        - PyTorch's compiler leaves names that begin with `__` in the notebook, as it does for any
-          compiled function.
+        - Where a function of the notebook is compiled by itself, PyTorch's compiler leaves names that
+          begin with `__` in the notebook, as it does for any compiled function.
 
         `await` cannot be compiled: put it into a cell of its own. `%%time` and `%%capture` may stand
         above or below; under `%%time`, put `%%tpu_compile` below it, because the body of another cell
