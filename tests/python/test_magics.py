@@ -56,7 +56,7 @@ def test_stats_without_a_device_say_how_to_get_one(notebook: Notebook) -> None:
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ("%%tpu_compile --fast\n1", "%%tpu_compile: no option `--fast`; valid: `--quiet`"),
+        ("%%tpu_compile --fast\n1", "%%tpu_compile: no option `--fast`; valid: `--quiet`, `--compare`"),
         ("%%tpu_compile x\n1", "%%tpu_compile takes no argument, only options: `x` is none"),
         ("%%tpu_eager --mode slow\n1", "%%tpu_eager: `--mode` takes strict, fused or debug, not `slow`"),
         ("%%tpu_eager --mode\n1", "%%tpu_eager: `--mode` takes strict, fused or debug, and none is given"),
@@ -211,4 +211,4 @@ def test_stats_agree_with_the_session(device: Notebook) -> None:
 def test_magics_have_help(device: Notebook) -> None:
     result = device.run("%%tpu_compile?")
     page = result.content["payload"][0]["data"]["text/plain"]
-    assert "%%tpu_compile [--quiet]" in page
+    assert "%%tpu_compile [--quiet] [--compare]" in page

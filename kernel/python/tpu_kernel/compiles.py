@@ -74,6 +74,11 @@ def end() -> None:
         _let_go()
 
 
+def overlook() -> None:
+    """The running cell compiles on purpose: nothing is said about it."""
+    _State.run = None
+
+
 def compiling(shell: NotebookShell) -> None:
     """A compile has begun. On the service thread."""
     run = _State.run

@@ -2,6 +2,7 @@
 
 blocks   what cards are built of: colours, tiles, bars, tables
 compile  what %%tpu_compile did
+compare  how a cell differs eagerly and compiled
 free     what was freed
 memory   who holds HBM
 stats    what the session did

@@ -34,6 +34,19 @@ _TALKATIVE = tuple(
 
 
 _NO_PROGRAM = "PyTorch's compiler made no program of it"
+_loggers: tuple[int, list[logging.Logger]] = (0, [])
+
+
+def _loggers_of_torch() -> list[logging.Logger]:
+    """There are hundreds of loggers, so they are gone through only when there are more."""
+    global _loggers
+    known = logging.root.manager.loggerDict
+    if len(known) != _loggers[0]:
+        loggers = [it for it in list(known.values()) if isinstance(it, logging.Logger)]
+        _loggers = len(known), [it for it in loggers if it.name.startswith("torch")]
+    return _loggers[1]
+
+
 #: The function that is called now, and perhaps compiled for it.
 running: Outlined | None = None
 
@@ -53,8 +66,7 @@ class TorchBackend:
         if cell.values.torch is None and torch_module() is not None:
             cell.values = self.values()
             cell.classifier = self.classifier(cell.values, cell.namespace)
-        known = list(logging.root.manager.loggerDict.items())
-        handlers = {h for name, it in known if name.startswith("torch") for h in getattr(it, "handlers", ())}
+        handlers = {handler for logger in _loggers_of_torch() for handler in logger.handlers}
         quiet = _Fallbacks()
         for handler in handlers:
             handler.addFilter(quiet)

@@ -12,6 +12,8 @@ memory      %tpu_mem
 free        %tpu_free
 options     their options, read the same way everywhere
 completion  their options, completed
+compare     --compare of %%tpu_compile
+restoring   the state a cell starts from, kept and put back
 measure     the only place that asks tpu-core for numbers
 eagermode   the eager mode of TorchTPU
 running     lowered cells on a shell: line numbers, tracebacks, the mode `compiled`
@@ -60,7 +62,7 @@ class Magic(NamedTuple):
 
 
 MAGICS = (
-    Magic("tpu_compile", "compile:CompileMagics", "cell", flags=("quiet",)),
+    Magic("tpu_compile", "compile:CompileMagics", "cell", flags=("quiet", "compare")),
     Magic("tpu_eager", "eager:EagerMagics", "cell", values={"mode": _EAGER}),
     Magic("tpu_mode", "mode:ModeMagics", "line", argument=(*_EAGER, "compiled")),
     Magic("tpu_limit", "limit:LimitMagics", "line", argument=("SIZE", "off")),

@@ -27,7 +27,7 @@ class CompileMagics(Magics):
 
         Usage:
 
-          %%tpu_compile [--quiet]
+          %%tpu_compile [--quiet] [--compare]
 
         The cell means what it means without the magic: assignments, imports, functions and classes,
         the last expression's `Out`, exceptions and their lines. Running the same text again compiles
@@ -35,7 +35,8 @@ class CompileMagics(Magics):
 
         Options:
 
-          --quiet  no card
+          --quiet    no card
+          --compare  run the cell eagerly and compiled in turn, and show how they differ
 
         What becomes a program:
 
@@ -73,6 +74,17 @@ class CompileMagics(Magics):
         the device. It stays so after the cell, and the card says so. A learning rate that a scheduler
         changes becomes an argument of the program: it is compiled once more, not at each change.
 
+        `--compare` runs the cell several times: eagerly once and compiled until nothing is compiled
+        any more, then both in turn, up to five times each or 20 seconds. Before each run all that
+        the cell starts from is put back bit-equal: the notebook's names, every tensor, container and
+        object reached from the names the cell mentions (modules, optimizers, gradients), and the
+        random number generators of Python, NumPy, PyTorch and the device; their values are kept on
+        the host meanwhile. What was printed is shown once. The card shows the times, how much faster
+        compiled is, and for each result the largest difference, also relative to the largest value;
+        and it names what could not be put back. A cell that takes from an iterator made before it,
+        opens files, asks for input or has magics is refused. The notebook is left as after one
+        compiled run.
+
         Differences from a plain cell:
 
         - After `loss.backward()` in a program, `loss` and what it was made from keep their values but
@@ -90,11 +102,15 @@ class CompileMagics(Magics):
         """
         chosen = options.read(_MAGIC, line)
         lowering = lowering_of(self.shell)
-        before = measure.counters()
-        first, _ = measure.programs()
-        started = time.perf_counter()
+        if "compare" in chosen:
+            from .compare import compare
+
+            return compare(self.shell, lowering, _MAGIC, cell)
         if "quiet" in chosen:
             return run_body(self.shell, lowering, _MAGIC, cell)[0]
+        before = measure.counters()
+        first = measure.next_program()
+        started = time.perf_counter()
         report: Report | None = None
         try:
             value, report = run_body(self.shell, lowering, _MAGIC, cell)
@@ -104,6 +120,6 @@ class CompileMagics(Magics):
                 lowering.last = None
         now = measure.counters(settle=True)
         used = now.since(before) if now is not None else None
-        _, programs = measure.programs()
+        _, programs = measure.programs() if used is None or used.compiles else (0, [])
         show(CompileCard(report, used, time.perf_counter() - started, programs, first))
         return value

@@ -88,6 +88,11 @@ def programs(cursor: int = 0) -> tuple[int, list[dict[str, Any]]]:
     return _kernel.tpu_programs(cursor)
 
 
+def next_program() -> int:
+    """The cursor from which `programs` lists those to come."""
+    return programs(2**63)[0]
+
+
 def device_name() -> str:
     """What PyTorch calls the device, e.g. `TPU v5e`."""
     from .eagermode import quietly
