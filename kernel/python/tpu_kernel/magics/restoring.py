@@ -117,12 +117,13 @@ class Snapshot:
         self.tensors = 0
         self.bytes = 0
         self.roots = sorted(name for name in names if name in namespace)
-        number = 0
+        count = 0
         roots = [(name, namespace[name]) for name in self.roots]
-        for number, (path, value) in enumerate(reached(roots, namespace), 1):
+        for path, value in reached(roots, namespace):
             self._keep(path, value)
-        if number >= MOST_OBJECTS:
-            self.lost.append(("what lies beyond", f"the first {number:,} objects"))
+            count += 1
+        if count >= MOST_OBJECTS:
+            self.lost.append(("what lies beyond", f"the first {count:,} objects"))
         self.generators = _generators(self._undo)
 
     def name_before(self, name: str) -> Any:
