@@ -211,7 +211,16 @@ def _check_before_use(module: ModuleType, execute: Callable[[], None]) -> None:
     initialize = device._lazy_init
 
     def lazy_init(_cls: type) -> None:
-        initialize()
+        try:
+            initialize()
+        except RuntimeError as failure:
+            from torch.utils.data import get_worker_info
+
+            from . import explain
+
+            if get_worker_info() is None:
+                explain.note(failure)  # a forked process shows its own errors
+            raise
         if problem := _ask_core("tpu_core_load"):
             raise RuntimeError(problem.decode())
         # The plug-in loads; whether it gives a device is known when the client is made. This

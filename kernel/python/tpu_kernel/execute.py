@@ -13,6 +13,17 @@ from .parent import PARENT
 from .shell import NotebookShell, safe_str
 
 PID = os.getpid()
+#: A cell with one of these may say something in vain: `explain.silent` looks at it.
+_PERHAPS_IN_VAIN = (
+    "environ",
+    "env ",
+    "putenv",
+    "cuda",
+    "GradScaler",
+    "DataParallel",
+    "tpu:",
+    "set_eager_mode",
+)
 _running_cell_id = ""
 
 
@@ -37,6 +48,8 @@ class Cell:
         }
         self.number = shell.begin_cell(self.store_history and bool(self.code.strip()))
         self.cell_id = request.parent.cell_id or str(self.number)
+        #: What was there before a cell that may say something in vain.
+        self._at_start: dict[str, bool] | None = None
         # what is on the device is followed for the main shell's cell: others run beside it
         self._on_main = request.parent.subshell_id is None
 
@@ -85,6 +98,10 @@ class Cell:
     def _before(self) -> None:
         """Tell the device whose work comes now."""
         global _running_cell_id
+        if any(word in self.code for word in _PERHAPS_IN_VAIN):
+            from .explain import silent
+
+            self._at_start = silent.before(sys.modules)
         if not self._on_main:
             return
         _running_cell_id = self.cell_id
@@ -108,6 +125,10 @@ class Cell:
                     return shown
                 self.shell.last_traceback = told  # the reply is about the first
         if error is None:
+            if self._at_start is not None:
+                from .explain import silent
+
+                silent.tell(self.code, self._at_start)
             return None
         from . import tracebacks
 

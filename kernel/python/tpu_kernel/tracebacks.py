@@ -27,9 +27,14 @@ MAX_INTERRUPTED, KEPT_INTERRUPTED = 16, 6
 
 
 def advise(error: BaseException) -> None:
-    """Add what to do about an error that notebooks bring about."""
+    """Add what to do about an error that notebooks or the device bring about."""
     if type(error) is RuntimeError and str(error) in LOOP_RUNS and not getattr(error, "__notes__", None):
         error.add_note(LOOP_ADVICE)
+    if isinstance(error, Exception):
+        from . import explain
+
+        with suppress(Exception):  # an error is shown, whatever can be said of it
+            explain.note(error)
 
 
 def has_group(error: BaseException | None) -> bool:

@@ -3,6 +3,7 @@
 blocks   what cards are built of: colours, tiles, bars, tables
 compile  what %%tpu_compile did
 compare  how a cell differs eagerly and compiled
+explain  what an error means, what old names are called now
 free     what was freed
 memory   who holds HBM
 stats    what the session did

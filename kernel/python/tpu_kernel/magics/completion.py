@@ -45,4 +45,9 @@ def _split(line: str) -> tuple[Magic | None, str]:
 
 
 def _beginning(begun: str, words: Sequence[str]) -> list[str]:
-    return [word for word in words if word.startswith(begun) and not is_placeholder(word)]
+    found = [word for word in words if word.startswith(begun) and not is_placeholder(word)]
+    if "OLD_NAME" in words:
+        from ..explain.lookup import old_names
+
+        found += [name for name in old_names() if name.startswith(begun)]
+    return found

@@ -1,0 +1,71 @@
+"""The cards of `%tpu_explain`: an error in plain words, and what old names are called now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from . import blocks
+
+if TYPE_CHECKING:
+    from ..explain import Advice
+    from ..explain.names import Renamed
+
+_MOST_SAID = 600
+
+
+class ErrorCard:
+    """What an error means. `place` is its line in a cell, or ""."""
+
+    def __init__(self, name: str, said: str, place: str, advice: Advice, known: bool) -> None:
+        self.name = name
+        self.said = said if len(said) <= _MOST_SAID else f"{said[:_MOST_SAID]}…"
+        self.place = place
+        self.advice = advice
+        self.known = known
+
+    def html(self) -> str:
+        parts = [
+            blocks.headline(*self._pill(), self.name, *([self.place] if self.place else [])),
+            blocks.paragraph(self.advice.words),
+            blocks.paragraph(self.advice.cure),
+        ]
+        if self.advice.code:
+            parts.append(blocks.paragraph(f"`{self.advice.code}`"))
+        if self.said:
+            parts.append(blocks.folded("the error's own words", self.said))
+        return blocks.card(*parts)
+
+    def text(self) -> str:
+        lines = [" · ".join(filter(None, (self._pill()[0], self.name, self.place)))]
+        lines += [f"  {line}" for line in (self.advice.words, self.advice.cure)]
+        if self.advice.code:
+            lines.append(f"      {self.advice.code}")
+        return "\n".join(lines)
+
+    def _pill(self) -> tuple[str, str]:
+        return ("known error", "good") if self.known else ("error", "warn")
+
+
+class NamesCard:
+    """Old names and new ones."""
+
+    def __init__(self, asked: str, found: Sequence[Renamed]) -> None:
+        self.asked = asked
+        self.found = found
+
+    def html(self) -> str:
+        rows = [
+            (f"`{each.old}`", f"`{each.new}`" if each.new else "nothing", each.words) for each in self.found
+        ]
+        return blocks.card(
+            blocks.headline("new names", "good", self.asked), blocks.table(("old", "now", ""), rows)
+        )
+
+    def text(self) -> str:
+        lines = [f"new names · {self.asked}"]
+        for each in self.found:
+            lines.append(f"  {each.old} -> {each.new or 'nothing'}")
+            if each.words:
+                lines.append(f"      {each.words.replace('`', '')}")
+        return "\n".join(lines)
