@@ -2,7 +2,7 @@
 //! and no signal is delivered to it.
 //!
 //! Tasks on it: `shell`, `control`, `stdin` (receive), `publish` (send), `welcome` (JEP 65),
-//! `crash`, `interrupt`, `progress`, `captures` (one task for each pipe), `late`, `debugger`, `feed`,
+//! `crash`, `interrupt`, `progress`, `captures` (one task for each pipe), `late`, `debugger`, `feed`, `offer`, `metrics`,
 //! `parent`, `sigterm`, `lifecycle`; the heartbeat is the echo's own.
 
 use std::io;
@@ -27,6 +27,8 @@ use crate::interrupt;
 use crate::kernel::Kernel;
 use crate::late;
 use crate::lifecycle;
+use crate::metrics;
+use crate::offer;
 use crate::outbox::Publication;
 use crate::outlet::{Outlet, publish};
 use crate::parent::Channel;
@@ -105,6 +107,7 @@ pub fn start(connection_file: &Path, python: &str) -> Result<Arc<Kernel>, StartE
         .spawn(move || {
             process::block_signals();
             process::end_left_over(&owner);
+            tpu_kernel_place::files();
         })?;
     Ok(kernel)
 }
@@ -216,6 +219,8 @@ async fn serve(kernel: Arc<Kernel>, sockets: Sockets, sigterm: OwnedFd) {
     tokio::spawn(late::report(Arc::clone(&kernel)));
     tokio::spawn(debugger::run(Arc::clone(&kernel)));
     tokio::spawn(feed::run(Arc::clone(&kernel), outlet.shell.clone()));
+    tokio::spawn(offer::run(Arc::clone(&kernel)));
+    tokio::spawn(metrics::run(Arc::clone(&kernel)));
     tokio::spawn(stop_on(Arc::clone(&kernel), sigterm));
     match process::watch_parent() {
         Ok(Some(parent)) => drop(tokio::spawn(stop_on(Arc::clone(&kernel), parent))),

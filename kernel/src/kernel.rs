@@ -23,6 +23,7 @@ use crate::feed::Feed;
 use crate::input::{Asked, Input};
 use crate::interrupt::{self, Pending, Watch};
 use crate::language::Language;
+use crate::offer::Offer;
 use crate::outbox::{Entry, Outbox, Publication, Reply, StreamName};
 use crate::parent::{Channel, Parent};
 use crate::process::{self, Thread};
@@ -77,6 +78,7 @@ pub struct Kernel {
     pub(crate) widget_control: WidgetControl,
     pub usage: Usage,
     pub feed: Feed,
+    pub(crate) offer: Offer,
     pub(crate) log_tail: LogTail,
     pub(crate) capture: Capture,
     owner: PathBuf,
@@ -153,6 +155,7 @@ impl Kernel {
             widget_control: WidgetControl::default(),
             usage: Usage::default(),
             feed: Feed::default(),
+            offer: Offer::default(),
             log_tail: LogTail::default(),
             capture,
             owner,

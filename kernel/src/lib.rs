@@ -18,6 +18,8 @@ mod kernel;
 mod language;
 mod late;
 mod lifecycle;
+mod metrics;
+mod offer;
 mod outbox;
 mod outlet;
 mod parent;

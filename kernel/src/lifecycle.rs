@@ -72,6 +72,7 @@ pub async fn run(kernel: Arc<Kernel>) {
 /// End the processes that are left and this one.
 pub async fn end(kernel: &Kernel) -> ! {
     kernel.debugger.clean();
+    kernel.offer.withdraw();
     let left = process::own_processes(kernel.owner());
     process::send(&left, libc::SIGTERM);
     gone(left, TERMINATION).await;

@@ -134,6 +134,7 @@ def test_a_session_has_one_subscription_and_a_reloaded_page_is_another_session(k
         assert page.wait(lambda sample: sample["cells"])["cells"][0]["id"] == "both"
     assert first.quiet(0.2) == []
     assert second.closed == []
+    second.quiet(0.6)
     second.close()
     kernel.run("pass", cell_id="one")
     assert other.wait(lambda sample: sample["cells"])["cells"][0]["id"] == "one"

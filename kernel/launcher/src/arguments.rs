@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use lexopt::{Arg, Parser, ValueExt};
 
@@ -18,6 +19,9 @@ tpu-kernel: the Jupyter kernel PyTorch (TPU)
       Write a kernelspec, so that a Jupyter installed elsewhere offers this kernel.
       Without a place: --user. Installing over an earlier kernelspec replaces it.
       --env sets a variable for its kernels, such as TPU_KERNEL_EMULATE=v6e.
+  tpu-kernel top [--once] [--json] [--interval SECONDS]
+      Show every kernel of yours on this machine: chip, notebook, HBM, how busy, since when
+      idle. Once where the output is no terminal, else every two seconds.
   tpu-kernel --version
   tpu-kernel --help
 
@@ -33,6 +37,7 @@ pub enum Command {
     Version,
     Start(StartOptions),
     Install(InstallOptions),
+    Top(TopOptions),
     /// What tpu-core starts to compile a program that could end its process.
     Compile,
 }
@@ -56,6 +61,13 @@ pub struct InstallOptions {
     pub env: Vec<(String, String)>,
 }
 
+#[derive(Debug, PartialEq)]
+pub struct TopOptions {
+    pub once: bool,
+    pub json: bool,
+    pub interval: Duration,
+}
+
 /// Where a kernelspec goes.
 #[derive(Debug, PartialEq)]
 pub enum Place {
@@ -76,6 +88,7 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, Error> {
         Some(Arg::Value(word)) if word == "start" => parse_start(&mut parser),
         Some(Arg::Value(word)) if word == "compile" => Ok(Command::Compile),
         Some(Arg::Value(word)) if word == "install" => parse_install(&mut parser),
+        Some(Arg::Value(word)) if word == "top" => parse_top(&mut parser),
         Some(Arg::Value(word)) => Err(usage(format!("there is no command `{}`", word.display()))),
         Some(other) => Err(other.unexpected().into()),
     }
@@ -149,6 +162,37 @@ fn parse_install(parser: &mut Parser) -> Result<Command, Error> {
         options.place = place;
     }
     Ok(Command::Install(options))
+}
+
+fn parse_top(parser: &mut Parser) -> Result<Command, Error> {
+    let mut options = TopOptions {
+        once: false,
+        json: false,
+        interval: Duration::from_secs(2),
+    };
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Long("once") => options.once = true,
+            Arg::Long("json") => options.json = true,
+            Arg::Long("interval") => options.interval = interval(parser.value()?)?,
+            Arg::Long("help") | Arg::Short('h') => return Ok(Command::Help),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    Ok(Command::Top(options))
+}
+
+fn interval(word: OsString) -> Result<Duration, Error> {
+    let text = word.string()?;
+    let seconds: Option<f64> = text.parse().ok();
+    seconds
+        .filter(|seconds| (0.2..=3600.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| {
+            usage(format!(
+                "`--interval {text}` is no number of seconds from 0.2 to 3600"
+            ))
+        })
 }
 
 fn variable(word: OsString) -> Result<(String, String), Error> {
@@ -248,6 +292,22 @@ mod tests {
             words("install --prefix /opt/lab --name tpu-2 --display-name Two --env TPU_KERNEL_EMULATE=v6e")
                 .unwrap(),
             Command::Install(expected)
+        );
+    }
+
+    #[test]
+    fn top_is_asked_for_with_its_interval() {
+        let expected = TopOptions {
+            once: false,
+            json: true,
+            interval: Duration::from_millis(500),
+        };
+        assert_eq!(
+            words("top --json --interval 0.5").unwrap(),
+            Command::Top(expected)
+        );
+        assert!(
+            complaint("top --interval 0").starts_with("`--interval 0` is no number of seconds")
         );
     }
 

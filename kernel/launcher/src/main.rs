@@ -8,6 +8,7 @@
 //! - [`environment`]: the interpreter, its version, the extension module, libpython
 //! - [`start`]: from a connection file to a running kernel
 //! - [`install`]: writes a kernelspec for Jupyter installations elsewhere
+//! - [`top`]: shows the kernels of this user
 //! - [`compiler`]: the helper in which tpu-core compiles what could end its process
 //! - [`error`]: everything that can go wrong, one line each
 
@@ -17,6 +18,7 @@ mod environment;
 mod error;
 mod install;
 mod start;
+mod top;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -40,6 +42,7 @@ fn run() -> Result<ExitCode, Error> {
         Command::Version => say(concat!("tpu-kernel ", env!("CARGO_PKG_VERSION"))),
         Command::Compile => compiler::serve(),
         Command::Start(options) => start::start(&options),
+        Command::Top(options) => top::top(&options),
         Command::Install(options) => {
             let folder = install::install(&options)?;
             say(&format!(
