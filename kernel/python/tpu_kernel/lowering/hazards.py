@@ -77,8 +77,9 @@ def _found(namespace: dict[str, Any]) -> Hazards:
     for referrer in gc.get_referrers(namespace):
         if type(referrer) is FunctionType and referrer.__globals__ is namespace:
             code = referrer.__code__
-            # `<module>`: a cell that is being executed; nobody calls it.
-            if code.co_name != "<module>" and code not in seen:
+            # A cell that is being executed, or timed: nobody calls it.
+            running = code.co_name == "<module>" or code.co_filename == "<magic-timeit>"
+            if not running and code not in seen:
                 seen.add(code)
                 reads, writes = code_names(code)
                 read |= reads

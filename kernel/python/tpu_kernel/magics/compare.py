@@ -24,7 +24,7 @@ from ..lowering import Lowering
 from ..lowering.backend import EagerBackend
 from . import measure
 from .restoring import Snapshot, has_attributes, reached
-from .running import run_body
+from .running import eagerly, run_body
 
 _MOST_PAIRS = 5
 #: Seconds after which no further pair of runs begins.
@@ -137,9 +137,7 @@ class _Turn:
         return left
 
     def eager(self) -> float:
-        import torch
-
-        with torch.compiler.set_stance("force_eager"):
+        with eagerly():
             return self._run(self._eager)
 
     def eager_again(self) -> float:

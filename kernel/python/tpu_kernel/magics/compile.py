@@ -11,7 +11,7 @@ from ..cards import show
 from ..cards.compile import CompileCard
 from ..lowering import Report
 from . import measure, options
-from .running import lowering_of, run_body
+from .running import is_timed, lowering_of, run_below, run_body
 
 _MAGIC = "%%tpu_compile"
 
@@ -96,17 +96,19 @@ class CompileMagics(Magics):
         - Where a function of the notebook is compiled by itself, PyTorch's compiler leaves names that
           begin with `__` in the notebook, as it does for any compiled function.
 
-        `await` cannot be compiled: put it into a cell of its own. `%%time` and `%%capture` may stand
-        above or below; under `%%time`, put `%%tpu_compile` below it, because the body of another cell
-        magic is not compiled.
+        `await` cannot be compiled: put it into a cell of its own. `%%time`, `%%timeit`, `%%capture`
+        and `%%prun` may stand above or below; the body of another cell magic is not compiled. There
+        is no card under `%%timeit`. Of `%%tpu_eager` and `%%tpu_compile`, the lower one counts.
         """
         chosen = options.read(_MAGIC, line)
+        if (done := run_below(self.shell, _MAGIC, line, cell)) is not None:
+            return done[0]
         lowering = lowering_of(self.shell)
         if "compare" in chosen:
             from .compare import compare
 
             return compare(self.shell, lowering, _MAGIC, cell)
-        if "quiet" in chosen:
+        if "quiet" in chosen or is_timed():
             return run_body(self.shell, lowering, _MAGIC, cell)[0]
         before = measure.counters()
         first = measure.next_program()

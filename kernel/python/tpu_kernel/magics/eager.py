@@ -9,7 +9,7 @@ from IPython.core.magic import Magics, cell_magic, magics_class, output_can_be_s
 from ..lowering import Lowering
 from ..lowering.backend import EagerBackend
 from . import eagermode, options
-from .running import run_body
+from .running import eagerly, run_body
 
 _MAGIC = "%%tpu_eager"
 
@@ -44,7 +44,5 @@ class EagerMagics(Magics):
         """
         chosen = options.read(_MAGIC, line)
         eagermode.torch_tpu(_MAGIC)
-        import torch
-
-        with torch.compiler.set_stance("force_eager"), eagermode.within(_MAGIC, chosen.get("mode")):
+        with eagerly(), eagermode.within(_MAGIC, chosen.get("mode")):
             return run_body(self.shell, Lowering(self.shell, EagerBackend()), _MAGIC, cell)[0]

@@ -5,17 +5,20 @@ and cells run compiled without a magic (`%tpu_mode compiled`).
 from __future__ import annotations
 
 import ast
+import contextlib
 import linecache
 import re
+import sys
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from types import FrameType, TracebackType
 from typing import Any
 
 from IPython.core.error import UsageError
 
 from ..lowering import CellError, Lowering, Report
+from ..lowering.backend import EagerBackend
 from ..lowering.session import before
 
 _LOWERINGS: weakref.WeakKeyDictionary[Any, Lowering] = weakref.WeakKeyDictionary()
@@ -35,9 +38,65 @@ def run_body(shell: Any, lowering: Lowering, magic: str, body: str) -> tuple[Any
     text, first_line = _place(shell, body)
     try:
         source = _transformed(shell, body)
-        return lowering.run(source, first_line, text)
+        with _as_wanted(lowering):
+            return lowering.run(source, first_line, text)
     except CellError as error:
         raise UsageError(f"{magic}: {error}") from None
+
+
+@contextlib.contextmanager
+def eagerly() -> Iterator[None]:
+    """For a block: functions made with `torch.compile` run uncompiled, but for a compiled cell in it."""
+    global _eager
+    import torch
+
+    before, _eager = _eager, True
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        _eager = before
+
+
+_eager = False
+
+
+@contextlib.contextmanager
+def _as_wanted(lowering: Lowering) -> Iterator[None]:
+    """Of `%%tpu_eager` and `%%tpu_compile`, the lower one counts."""
+    global _eager
+    if not _eager or isinstance(lowering.backend, EagerBackend):
+        yield
+        return
+    import torch
+
+    _eager = False
+    try:
+        with torch.compiler.set_stance("default"):
+            yield
+    finally:
+        _eager = True
+
+
+# Magics that run a body: it is compiled whichever of the two stands above.
+_RUNS_A_BODY = re.compile(r"\s*%%(time|timeit|capture|prun)\b([^\n]*)\n")
+
+
+def run_below(shell: Any, magic: str, line: str, body: str) -> tuple[Any] | None:
+    """Where `body` begins with such a magic: run that one, with `magic` below it; its value."""
+    other = _RUNS_A_BODY.match(body)
+    if other is None:
+        return None
+    name, options = other.groups()
+    return (shell.run_cell_magic(name, options.strip(), f"{magic} {line}\n{body[other.end() :]}"),)
+
+
+def is_timed() -> bool:
+    """Is `%%timeit` running this, over and over?"""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename != "<magic-timeit>":
+        frame = frame.f_back
+    return frame is not None
 
 
 _SOURCES: OrderedDict[tuple[Any, ...], str] = OrderedDict()
@@ -75,8 +134,6 @@ def trim_tracebacks(shell: Any) -> None:
         return
 
     def exc_info(exc_tuple: Any = None) -> Any:
-        import sys
-
         kind, value, traceback = original(exc_tuple)
         trimmed = _trimmed(traceback, isinstance(value, SyntaxError))
         if trimmed is not traceback:
@@ -155,8 +212,6 @@ def _lowered_nodes(shell: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
             shell.showtraceback(running_compiled_code=True)
             return True
         if value is not None:
-            import sys
-
             sys.displayhook(value)
         return False
 
