@@ -112,7 +112,7 @@ def table(
     if torch is None:
         return Table([], live)
     found, makers = find(torch, failures)
-    walk = Walk(torch, found, makers)
+    walk = Walk(torch, found, makers, namespace)
     walk.run(roots(namespace, error))
     if shares:
         walk.shares()

@@ -27,9 +27,14 @@ MAX_INTERRUPTED, KEPT_INTERRUPTED = 16, 6
 
 
 def advise(error: BaseException) -> None:
-    """Add what to do about an error that notebooks or the device bring about."""
+    """Add what to do about an error that notebooks or the device bring about; above a full device's, show its
+    card."""
     if type(error) is RuntimeError and str(error) in LOOP_RUNS and not getattr(error, "__notes__", None):
         error.add_note(LOOP_ADVICE)
+    if hasattr(error, "_tpu_diagnosis"):
+        from . import shortage
+
+        shortage.show_card(error)
     if isinstance(error, Exception):
         from . import explain
 

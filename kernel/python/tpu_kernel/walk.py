@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import gc
 import os
 import time
@@ -27,7 +28,9 @@ _WRAPPERS = ("functools", "itertools", "builtins", "_queue", "collections")
 
 
 def _foreign(value: Any) -> bool:
-    """A class or module somebody else wrote: what hangs there is not the notebook's."""
+    """A class or module somebody else wrote, or the kernel itself: what hangs there is not the notebook's."""
+    if type(value).__module__.startswith(("ipykernel.", "tpu_kernel.")):
+        return True
     if isinstance(value, type):
         return value.__module__ != "__main__"
     if not isinstance(value, types.ModuleType):
@@ -50,11 +53,15 @@ def _referred(numbers: set[int]) -> set[int]:
 class Walk:
     """Breadth first, so that the shortest path to a tensor is its first name."""
 
-    def __init__(self, torch: Any, found: dict[int, Holding], makers: dict[int, Any]) -> None:
+    def __init__(
+        self, torch: Any, found: dict[int, Holding], makers: dict[int, Any], namespace: dict[str, Any]
+    ) -> None:
         self._torch = torch
         self._found = found
         self._makers = makers
         self._seen: set[int] = set()
+        #: What hangs here has its names from the roots: whoever leads here does not hold it.
+        self._stops = {id(vars(builtins)), id(namespace), id(namespace.get("_oh"))}
         self._names: dict[int, str] = {}
         #: Roots, what values lead to, and which values keep each storage: for `shares`.
         self._roots: dict[int, set[str]] = {}
@@ -72,9 +79,9 @@ class Walk:
         graphs: list[tuple[str, Any]] = []
         while waiting and len(self._seen) < _MOST_VISITED and time.monotonic() < deadline:
             path, kind, value, parent = waiting.popleft()
-            if isinstance(value, _LEAVES) or _foreign(value):
-                continue
             number = id(value)
+            if isinstance(value, _LEAVES) or number in self._stops or _foreign(value):
+                continue
             if parent:
                 self._edges.setdefault(parent, []).append(number)
             else:

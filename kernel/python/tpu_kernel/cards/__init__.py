@@ -6,8 +6,10 @@ compare  how a cell differs eagerly and compiled
 explain  what an error means, what old names are called now
 free     what was freed
 memory   who holds HBM
+shortage what did not fit into HBM
 stats    what the session did
 storm    a loop that compiles at every step
+watch    the line of %tpu_watch
 tensor   what a tensor on the device holds
 """
 

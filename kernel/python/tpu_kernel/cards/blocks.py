@@ -20,6 +20,7 @@ _LINE = "var(--jp-border-color2,var(--vscode-panel-border,rgba(128,128,128,.4)))
 _BLUE = "var(--jp-brand-color1,var(--vscode-charts-blue,#1976d2))"
 _EDGES = {
     "good": "var(--jp-success-color1,var(--vscode-charts-green,#388e3c))",
+    "bad": "var(--jp-error-color1,var(--vscode-charts-red,#d32f2f))",
     "warn": "var(--jp-warn-color1,var(--vscode-charts-orange,#e65100))",
 }
 _MONO = "var(--jp-code-font-family,var(--vscode-editor-font-family,monospace))"
@@ -48,9 +49,17 @@ _STYLE = (
 ).replace(".tpuk", ".tpuk.tpuk")
 
 
-def card(*parts: str) -> str:
-    """A whole card."""
-    return f'<style>{_STYLE}</style><div class="tpuk">{"".join(parts)}</div>'
+def card(*parts: str, edge: str = "") -> str:
+    """A whole card; `edge` colours its border."""
+    colour = f' style="border-color:{_EDGES[edge]}"' if edge else ""
+    return f'<style>{_STYLE}</style><div class="tpuk"{colour}>{"".join(parts)}</div>'
+
+
+def line(parts: Sequence[str]) -> str:
+    """Facts in one quiet line, the first of them in front; no frame and no style sheet."""
+    first, *others = map(escape, parts)
+    more = "".join(f' <span style="opacity:.5">·</span> {part}' for part in others)
+    return f'<div style="color:{_TEXT};font:12px/1.4 var(--jp-ui-font-family,system-ui,sans-serif)"><b>{first}</b>{more}</div>'
 
 
 def headline(pill: str, edge: str, title: str, *facts: str) -> str:
@@ -77,10 +86,13 @@ def bars(rows: Iterable[tuple[str, float, str]]) -> str:
     """Name, share of the whole (0 to 1) as a bar, value in words."""
     lines = []
     for name, share, value in rows:
-        width = max(0.0, min(1.0, share)) * 100
-        bar = f'<div class="bar"><div style="background:{_BLUE};height:11px;width:{width:.1f}%"></div></div>'
-        lines.append(f"<tr><td>{escape(name)}</td><td>{bar}</td><td>{escape(value)}</td></tr>")
+        lines.append(f"<tr><td>{escape(name)}</td><td>{_bar(share)}</td><td>{escape(value)}</td></tr>")
     return f'<table class="bars">{"".join(lines)}</table>'
+
+
+def _bar(share: float, colour: str = _BLUE) -> str:
+    width = max(0.0, min(1.0, share)) * 100
+    return f'<div class="bar"><div style="background:{colour};height:11px;width:{width:.1f}%"></div></div>'
 
 
 def histogram(counts: Sequence[int]) -> str:
@@ -107,17 +119,30 @@ def folded(name: str, text: str, unfolded: bool = False) -> str:
     )
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[int] = ()) -> str:
-    """A plain table; text between backticks is shown as code, the columns `numbers` stand to the right."""
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numbers: Collection[int] = (),
+    shares: Sequence[float] = (),
+    alarm: bool = False,
+) -> str:
+    """A plain table; text between backticks is shown as code, the columns `numbers` stand to the right.
+
+    `shares` (0 to 1) end each row with a bar; `alarm` makes the first one red.
+    """
     first, *others = head
     right = ["" if index not in numbers else ' class="n"' for index in range(len(head))]
     top = f'<th style="width:15%">{escape(first)}</th>' + "".join(
         f"<th{right[index]}>{escape(name)}</th>" for index, name in enumerate(others, 1)
     )
-    body = "".join(
-        "<tr>" + "".join(f"<td{right[index]}>{marked(cell)}</td>" for index, cell in enumerate(row)) + "</tr>"
-        for row in rows
-    )
+    top += '<th style="width:22%"></th>' if shares else ""
+    body = ""
+    for number, row in enumerate(rows):
+        cells = "".join(f"<td{right[index]}>{marked(cell)}</td>" for index, cell in enumerate(row))
+        if number < len(shares):
+            colour = _EDGES["bad"] if alarm and number == 0 else _BLUE
+            cells += f"<td>{_bar(shares[number], colour)}</td>"
+        body += f"<tr>{cells}</tr>"
     return f"<table><tr>{top}</tr>{body}</table>"
 
 

@@ -81,7 +81,7 @@ class MemoryCard:
 
     def _rows(self, longest: int = 48) -> list[tuple[str, str, str, str]]:
         rows = [
-            (name_of(group, longest), what(group.members), blocks.size(group.bytes), self._freed(group))
+            (name_of(group, longest), shape(group.members), blocks.size(group.bytes), self._freed(group))
             for group in self.groups[:_MOST_ROWS]
         ]
         rest = self.groups[_MOST_ROWS:]
@@ -108,7 +108,8 @@ class MemoryCard:
         lines = []
         for group in self.groups[:_MOST_ROWS]:
             others = [name for name in group.others if name]
-            if group.kind in _DELETED and 1 <= len(others) <= 3 and group.alone < group.bytes:
+            deletable = all(name.isidentifier() or name.startswith("Out[") for name in others)
+            if group.kind in _DELETED and deletable and 1 <= len(others) <= 3 and group.alone < group.bytes:
                 names = sorted({group.root, *others}, key=lambda name: (name != group.root, name))
                 freed = self.table.freed_by(names)
                 if freed and not any(set(names) == set(known) for known, _ in lines):
@@ -272,12 +273,16 @@ def name_of(group: Group, longest: int = 48) -> str:
     return f"`{shortened(group.name, longest)}`" if group.name else "no name in the notebook"
 
 
-def what(members: list[Holding]) -> str:
+def shape(members: list[Holding]) -> str:
     """One tensor's shape and type, or how many there are."""
     if len(members) > 1:
         return f"{len(members):,} tensors"
-    dtype = members[0].dtype
-    return f"{_SHORT.get(dtype, dtype)} {'×'.join(str(side) for side in members[0].shape) or 'scalar'}"
+    return shape_of(members[0].shape, members[0].dtype)
+
+
+def shape_of(sides: tuple[int, ...], dtype: str) -> str:
+    """A tensor's type and shape."""
+    return f"{_SHORT.get(dtype, dtype)} {'×'.join(map(str, sides)) or 'scalar'}"
 
 
 def delete(names: Iterable[str]) -> str:
