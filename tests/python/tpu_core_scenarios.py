@@ -45,6 +45,7 @@ FIELDS = [
     "emulated",
     "loaded_programs",
     "programs_run",
+    "cell_peak_bytes",
 ]
 
 _SINK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)

@@ -63,6 +63,8 @@ pub struct Snapshot {
     /// but these found their program in memory.
     pub loaded_programs: u64,
     pub programs_run: u64,
+    /// Most bytes live at once since the cell that runs was named.
+    pub cell_peak_bytes: u64,
 }
 
 impl Default for Snapshot {
@@ -183,12 +185,12 @@ unsafe extern "C" fn events(cursor: u64, sink: Sink, context: *mut c_void) -> u6
 unsafe extern "C" fn set_cell(name: *const c_char, size: usize) {
     let _ = catch_unwind(|| {
         if name.is_null() || size == 0 {
-            SESSION.cells.enter("");
+            SESSION.enter_cell("");
             return;
         }
         // SAFETY: the caller gives `size` readable bytes.
         let bytes = unsafe { std::slice::from_raw_parts(name.cast::<u8>(), size) };
-        SESSION.cells.enter(&String::from_utf8_lossy(bytes));
+        SESSION.enter_cell(&String::from_utf8_lossy(bytes));
     });
 }
 

@@ -93,6 +93,12 @@ impl Session {
         self.identity.get()
     }
 
+    /// Stamp what starts from now on with this cell, and begin its own peak.
+    pub fn enter_cell(&self, name: &str) {
+        self.cells.enter(name);
+        self.residency.begin_cell();
+    }
+
     /// Start of work that ends later. Stamps it with the cell that runs now.
     pub fn start(
         &self,

@@ -103,6 +103,10 @@ class IPKernelApp(BaseIPythonApplication, InteractiveShellApp):
         super().init_extensions()
         if importlib.util.find_spec(MAGICS) is not None:
             self.shell.extension_manager.load_extension(MAGICS)
+        if os.environ.get("TPU_KERNEL_WATCH", "").lower() in ("on", "1"):
+            from . import watch
+
+            watch.turn(True)
 
 
 IPKernelApp.__module__ = "ipykernel.kernelapp"

@@ -107,6 +107,8 @@ class Cell:
         _running_cell_id = self.cell_id
         if (device := device_module()) is not None:
             device.before_cell(self.cell_id)
+        if not self.silent and (watch := watch_module()) is not None:
+            watch.begin(self.request.parent)
 
     @staticmethod
     def _error_of(result: Any) -> BaseException | None:
@@ -168,6 +170,8 @@ class Cell:
         status = content["status"]
         if os.getpid() != PID:
             end_forked_child(status == "ok")
+        if self._on_main and (watch := watch_module()) is not None:
+            watch.end()
         metadata = {
             "started": self.started,
             "dependencies_met": True,
@@ -223,6 +227,11 @@ def device_module() -> Any:
     except ImportError:
         return None
     return device
+
+
+def watch_module() -> Any:
+    """The module that shows a line under each cell, once somebody asked for it; else None."""
+    return sys.modules.get(f"{__package__}.watch")
 
 
 def trace(on: bool) -> None:

@@ -37,6 +37,8 @@ struct Counts {
     id: i32,
     live: AtomicU64,
     peak: AtomicU64,
+    /// Since the running cell began.
+    cell_peak: AtomicU64,
     buffers: AtomicU64,
     allocations: AtomicU64,
     largest: AtomicU64,
@@ -84,6 +86,7 @@ impl Counts {
             id,
             live: AtomicU64::new(0),
             peak: AtomicU64::new(0),
+            cell_peak: AtomicU64::new(0),
             buffers: AtomicU64::new(0),
             allocations: AtomicU64::new(0),
             largest: AtomicU64::new(0),
@@ -94,6 +97,7 @@ impl Counts {
     fn add(&self, bytes: u64) {
         let live = self.live.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.peak.fetch_max(live, Ordering::Relaxed);
+        self.cell_peak.fetch_max(live, Ordering::Relaxed);
         self.largest.fetch_max(bytes, Ordering::Relaxed);
         self.buffers.fetch_add(1, Ordering::Relaxed);
         self.allocations.fetch_add(1, Ordering::Relaxed);
@@ -227,6 +231,14 @@ impl Residency {
         }
     }
 
+    /// A cell begins: its peak starts from what is live.
+    pub fn begin_cell(&self) {
+        for counts in self.devices() {
+            let live = counts.live.load(Ordering::Relaxed);
+            counts.cell_peak.store(live, Ordering::Relaxed);
+        }
+    }
+
     /// Everything, with `name` for the name of a cell.
     pub fn holdings(&self, name: impl Fn(CellId) -> String) -> Holdings {
         let devices = self.devices().iter();
@@ -246,6 +258,7 @@ impl Residency {
             let memory = counts.memory(None);
             snapshot.live_bytes += memory.live_bytes;
             snapshot.peak_bytes += memory.peak_bytes;
+            snapshot.cell_peak_bytes += counts.cell_peak.load(Ordering::Relaxed);
             snapshot.live_buffers += memory.live_buffers;
             snapshot.largest_bytes = snapshot.largest_bytes.max(memory.largest_bytes);
             snapshot.allocations += memory.allocations;
@@ -286,6 +299,24 @@ mod tests {
         residency.reset_peak();
         let after = residency.memory(CHIP);
         assert_eq!((after.peak_bytes, after.largest_bytes), (60, 0));
+    }
+
+    #[test]
+    fn a_cell_has_a_peak_of_its_own() {
+        let residency = residency(&[0]);
+        let peaks = || {
+            let mut snapshot = Snapshot::default();
+            residency.describe(&mut snapshot);
+            (snapshot.peak_bytes, snapshot.cell_peak_bytes)
+        };
+        residency.add(CHIP, 0, 100);
+        residency.release(CHIP, 0, 70);
+        assert_eq!(peaks(), (100, 100));
+        residency.begin_cell();
+        assert_eq!(peaks(), (100, 30));
+        residency.add(CHIP, 0, 20);
+        residency.release(CHIP, 0, 50);
+        assert_eq!(peaks(), (100, 50));
     }
 
     #[test]

@@ -10,6 +10,7 @@ limit       %tpu_limit
 stats       %tpu_stats
 memory      %tpu_mem
 free        %tpu_free
+watch       %tpu_watch
 explain     %tpu_explain
 options     their options, read the same way everywhere
 completion  their options, completed
@@ -70,6 +71,7 @@ MAGICS = (
     Magic("tpu_stats", "stats:StatsMagics", "line"),
     Magic("tpu_mem", "memory:MemoryMagics", "line", values={"by": ("variable", "module", "cell")}),
     Magic("tpu_free", "free:FreeMagics", "line", flags=("out", "cache", "all"), argument=("NAME...",)),
+    Magic("tpu_watch", "watch:WatchMagics", "line", argument=("on", "off")),
     Magic("tpu_explain", "explain:ExplainMagics", "line", argument=("OLD_NAME",)),
 )
 

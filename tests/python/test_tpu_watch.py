@@ -1,0 +1,100 @@
+"""The line under each cell that `%tpu_watch` turns on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+from conftest import running_kernel
+from notebook import Notebook, Result
+
+PATIENCE = 120
+TIME = r"(?:[\d.]+ ms|[\d.]+ s)"
+
+
+@pytest.fixture(scope="module")
+def notebook(kernelspec: str) -> Iterator[Notebook]:
+    # As in a kernelspec; each kernel compiles for itself.
+    with running_kernel(kernelspec, env={"TPU_KERNEL_WATCH": "on", "TPU_KERNEL_CACHE": "off"}) as kernel:
+        yield kernel
+
+
+def line(result: Result) -> str:
+    """The one line of a cell, in its last state, which comes after all else."""
+    shown = [m for m in result.messages if m["msg_type"] in ("display_data", "update_display_data")]
+    first, *updates = shown
+    assert first["msg_type"] == "display_data"
+    assert {m["msg_type"] for m in updates} <= {"update_display_data"}
+    assert len({m["content"]["transient"]["display_id"] for m in shown}) == 1
+    assert len({m["parent_header"]["msg_id"] for m in shown}) == 1
+    assert result.messages[-2] is shown[-1]  # only `idle` is later
+    bundle = shown[-1]["content"]["data"]
+    html = bundle["text/html"]
+    assert len(html) <= 600 and "<script" not in html and "<style" not in html
+    assert re.sub(r"<[^>]*>", "", html) == bundle["text/plain"]
+    return bundle["text/plain"]
+
+
+def test_a_cell_without_device_work_has_its_time_only(notebook: Notebook) -> None:
+    assert re.fullmatch(TIME, line(notebook.run("1 + 1")))
+    assert notebook.run("%tpu_watch").stdout == "%tpu_watch is on\n"
+    assert re.fullmatch(TIME, line(notebook.run("import asyncio\nawait asyncio.sleep(0)")))
+
+
+def test_what_a_cell_did_on_the_device_is_counted(notebook: Notebook) -> None:
+    made = notebook.run("import torch\nx = torch.ones(1 << 20).to('tpu')", patience=PATIENCE)
+    assert line(made).endswith(" · HBM +4.00 MiB, now 4.00 MiB, peak 4.00 MiB"), line(made)
+    first = line(notebook.run("y = x * x", patience=PATIENCE))
+    assert re.fullmatch(
+        rf"{TIME} · device busy {TIME} · compiled 1 in {TIME} · launched 1 · HBM \+4.00 MiB, now 8.00 MiB, peak 8.00 MiB",
+        first,
+    )
+    again = line(notebook.run("y = x * x; del y", patience=PATIENCE))
+    assert re.fullmatch(
+        # the first y is let go of when the second is made
+        rf"{TIME} · device busy {TIME} · launched 1 \(1 in memory\) · HBM −4.00 MiB, now 4.00 MiB, peak (?:8|12).00 MiB",
+        again,
+    )
+
+
+def test_the_line_is_there_after_an_error_and_an_interrupt(notebook: Notebook) -> None:
+    failed = notebook.run("z = x * x; raise ValueError", patience=PATIENCE)
+    assert failed.content["ename"] == "ValueError"
+    assert " · launched 1 (1 in memory) · HBM +4.00 MiB, now 8.00 MiB, peak 8.00 MiB" in line(failed)
+    wrong = notebook.run("1 +")
+    assert wrong.content["ename"] == "SyntaxError" and re.fullmatch(TIME, line(wrong))
+    cell = notebook.send("del z\nimport time\nprint('go')\nwhile True: time.sleep(0.1)")
+    before = notebook.wait_for_text(cell, "go")
+    notebook.interrupt()
+    stopped = notebook.wait(cell)
+    stopped.messages[:0] = before
+    assert stopped.content["ename"] == "KeyboardInterrupt"
+    assert " · HBM −4.00 MiB, now 4.00 MiB, peak 8.00 MiB" in line(stopped)
+
+
+def test_a_cell_that_runs_on_is_followed_at_most_twice_a_second(notebook: Notebook) -> None:
+    result = notebook.run("for _ in range(35):\n    w = x * x; time.sleep(0.1)", patience=PATIENCE)
+    words = line(result)
+    assert "launched 35 (35 in memory)" in words
+    shown = [m for m in result.messages if m["msg_type"] in ("display_data", "update_display_data")]
+    running = shown[:-1]
+    assert 1 <= len(running) <= 10
+    for message in running:
+        text = message["content"]["data"]["text/plain"]
+        assert re.match(
+            r"running for \d+ s · device busy .* · launched \d+ \(\d+ in memory\) · HBM ", text
+        ), text
+    for earlier, later in pairwise(running):
+        assert (later["header"]["date"] - earlier["header"]["date"]).total_seconds() >= 0.5
+
+
+def test_what_no_person_runs_and_what_runs_after_off_has_no_line(notebook: Notebook) -> None:
+    assert notebook.run("1", silent=True).displays == []
+    assert re.fullmatch(TIME, line(notebook.run("%tpu_watch off")))
+    assert notebook.run("x.sum().item()", patience=PATIENCE).displays == []
+    assert notebook.run("%tpu_watch on").displays == []
+    assert len(notebook.run("2").displays) == 1
+    refused = notebook.run("%tpu_watch maybe")
+    assert refused.content["evalue"] == "%tpu_watch: `maybe` is none of on or off"
