@@ -125,17 +125,23 @@ class ShellLoop:
     def _take(self) -> bool:
         """Run the next request, or begin a cell that awaits; False when nothing waits."""
         interrupts.forget()
-        if self.queue.subshell_id is None and (order := _kernel.feed_order()) is not None:
-            from . import feed
-
-            feed.obey(self._shell, order)
+        self._obey_feed()
         request = self.queue.next()
         if request is None:
+            # What was ordered meanwhile: its wake went with those of the requests.
+            self._obey_feed()
             return False
         coroutine = self._start(request)
         if coroutine is not None:
             self._run_awaiting(coroutine)
         return True
+
+    def _obey_feed(self) -> None:
+        """Do what a panel ordered, and find the names it asked for."""
+        while self.queue.subshell_id is None and (order := _kernel.feed_order()) is not None:
+            from . import feed
+
+            feed.obey(self._shell, order)
 
     def _start(self, request: _kernel.Request) -> Any:
         """Run a request; the coroutine of a cell that awaits."""
