@@ -42,7 +42,8 @@ export class Feed {
   private process = '';
   private demand: Demand | null = null;
   private arrived = 0;
-  private seq = 0;
+  /** Of the newest event. */
+  private seq = -1;
   private tries = 0;
   private timer = 0;
 
@@ -184,7 +185,7 @@ export class Feed {
     this.comm = null;
     this.tensors = null;
     this.answer = null;
-    this.note({ seq: 0, t: Date.now() / 1000, kind: 'restart', text: 'Its memory is empty.' });
+    this.note({ seq: -1, t: Date.now() / 1000, kind: 'restart', text: 'Its memory is empty.' });
     if (this.sample) {
       this.sample = {
         ...this.sample,
