@@ -112,3 +112,44 @@ def test_most_cells_need_programs() -> None:
     assert len(CELLS) >= 50
     compiled = [cell.programs.split()[1] for cell in CELLS.values()]
     assert sum(not programs.startswith("0/") for programs in compiled) >= 35
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "def late():\n    return u",
+        "late = lambda: u",
+        "exec('def late():\\n    return u')",
+        "%run -i {file}",
+        "%%time\ndef late():\n    return u",
+        "get_ipython().run_cell('def late():\\n    return u')",
+    ],
+    ids=["def", "lambda", "exec", "run", "under time", "run_cell"],
+)
+def test_function_made_since_the_last_run_is_seen(notebook: Notebook, made: str, tmp_path: Path) -> None:
+    file = tmp_path / "late.py"
+    file.write_text("def late():\n    return u\n")
+    notebook.run("import fifty_kernel as _k\n_k.begin(False)\nk = 5.0\nu = 0\ndef late():\n    return 1.0")
+    cell = "%%tpu_compile --quiet\nu = X[0, 0] * 0 + k\nr = late() * 2\nr.item() if torch.is_tensor(r) else r"
+    assert [notebook.run(cell, patience=60).text for _ in range(2)] == ["2.0", "2.0"]
+    notebook.run(made.format(file=file))
+    notebook.run("k = 6.0")
+    assert notebook.run(cell, patience=60).text == "12.0"
+    notebook.run("k = 7.0")
+    assert notebook.run(cell, patience=60).text == "14.0"
+
+
+def test_compiled_cell_leaves_no_names_and_runs_again_after_reset(notebook: Notebook) -> None:
+    notebook.run("import fifty_kernel as _k\n_k.begin(False)")
+    cell = "%%tpu_compile --quiet\ny = torch.tanh(X) + 1\ny.shape[0]"
+    before = notebook.run("_before = set(globals()) | {'y', '_before'}; len(_before) > 0").text
+    assert (before, notebook.run(cell, patience=60).text) == ("True", "64")
+    assert (
+        notebook.run(
+            "[n for n in set(globals()) - _before if not n.startswith('_i') and not n[1:].isdigit()]"
+        ).text
+        == "[]"
+    )
+    notebook.run("%reset -f")
+    notebook.run("import fifty_kernel as _k\n_k.begin(False)")
+    assert notebook.run(cell, patience=60).text == "64"
