@@ -39,7 +39,7 @@ _STYLE = (
     ".tpuk .tiles{table-layout:fixed;border-spacing:6px 0;margin:8px -6px;width:calc(100% + 12px)}"
     f".tpuk .tiles td{{background:{_SOFT};border-radius:3px;padding:5px 8px}}"
     f".tpuk .tiles small{{color:{_TEXT};display:block;font-size:11px}}.tpuk .tiles b{{font-size:15px;font-weight:500}}"
-    f".tpuk code{{font-family:{_MONO};font-size:12px;background:none;color:inherit;padding:0}}"
+    f".tpuk code{{font-family:{_MONO};font-size:12px;background:none;color:inherit;padding:0;overflow-wrap:anywhere}}"
     ".tpuk p{margin:6px 0 0}"
     f".tpuk .bar{{background:{_SOFT};height:11px;margin-top:4px}}"
     ".tpuk .bars td:first-child{width:17%}.tpuk .bars td:last-child{width:33%;text-align:right;padding-right:0}"
@@ -125,14 +125,15 @@ def table(
     numbers: Collection[int] = (),
     shares: Sequence[float] = (),
     alarm: bool = False,
+    width: str = "15%",
 ) -> str:
     """A plain table; text between backticks is shown as code, the columns `numbers` stand to the right.
 
-    `shares` (0 to 1) end each row with a bar; `alarm` makes the first one red.
+    `shares` (0 to 1) end each row with a bar; `alarm` makes the first one red. `width` is the first column's.
     """
     first, *others = head
     right = ["" if index not in numbers else ' class="n"' for index in range(len(head))]
-    top = f'<th style="width:15%">{escape(first)}</th>' + "".join(
+    top = f'<th style="width:{width}">{escape(first)}</th>' + "".join(
         f"<th{right[index]}>{escape(name)}</th>" for index, name in enumerate(others, 1)
     )
     top += '<th style="width:22%"></th>' if shares else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -38,13 +39,18 @@ class ErrorCard:
 
     def text(self) -> str:
         lines = [" · ".join(filter(None, (self._pill()[0], self.name, self.place)))]
-        lines += [f"  {line}" for line in (self.advice.words, self.advice.cure)]
+        lines += [*_wrapped(self.advice.words, "  "), *_wrapped(self.advice.cure, "  ")]
         if self.advice.code:
             lines.append(f"      {self.advice.code}")
         return "\n".join(lines)
 
     def _pill(self) -> tuple[str, str]:
         return ("known error", "good") if self.known else ("error", "warn")
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    """Lines of at most 80 characters."""
+    return textwrap.wrap(text, 80, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
 class NamesCard:
@@ -55,11 +61,13 @@ class NamesCard:
         self.found = found
 
     def html(self) -> str:
-        rows = [
-            (f"`{each.old}`", f"`{each.new}`" if each.new else "nothing", each.words) for each in self.found
-        ]
+        rows = []
+        for each in self.found:
+            now = f"`{each.new}`" if each.new else "nothing"
+            rows.append((f"`{each.old}`", f"{now} · {each.words}" if each.words else now))
         return blocks.card(
-            blocks.headline("new names", "good", self.asked), blocks.table(("old", "now", ""), rows)
+            blocks.headline("new names", "good", self.asked),
+            blocks.table(("old", "now"), rows, width="40%"),
         )
 
     def text(self) -> str:
@@ -67,5 +75,5 @@ class NamesCard:
         for each in self.found:
             lines.append(f"  {each.old} -> {each.new or 'nothing'}")
             if each.words:
-                lines.append(f"      {each.words.replace('`', '')}")
+                lines += _wrapped(each.words.replace("`", ""), "      ")
         return "\n".join(lines)

@@ -24,11 +24,17 @@ class Process(NamedTuple):
     user: str
     command: str
     started: float | None
+    #: The notebook it is the kernel of, where that is known.
+    notebook: str = ""
 
     @property
     def words(self) -> str:
         """In one clause."""
-        what = "a notebook's kernel" if _CONNECTION.search(self.command) else f"`{_short(self.command)}`"
+        what = f"`{_short(self.command)}`"
+        if self.notebook:
+            what = f"the kernel of `{self.notebook}`"
+        elif _CONNECTION.search(self.command):
+            what = "the kernel of a notebook"
         age = f", started {_ago(time.time() - self.started)} ago" if self.started else ""
         return f"process {self.pid} of {self.user}, {what}{age}"
 
@@ -44,7 +50,9 @@ def process(pid: int) -> Process:
         command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
     except OSError:
         command = ""
-    return Process(pid, user, command, _started(folder))
+    return Process(
+        pid, user, command, _started(folder), _notebook(folder) if _CONNECTION.search(command) else ""
+    )
 
 
 def holder() -> Process | None:
@@ -92,6 +100,16 @@ def _started(folder: Path) -> float | None:
         return int(booted[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK") if booted else None
     except (OSError, ValueError, IndexError):
         return None
+
+
+def _notebook(folder: Path) -> str:
+    """Jupyter tells a kernel which file it was started for; only to this user."""
+    try:
+        found = re.search(rb"(?:^|\0)JPY_SESSION_NAME=([^\0]+)", (folder / "environ").read_bytes())
+    except OSError:
+        return ""
+    # A notebook's name, an id behind it or not.
+    return found[1].decode("utf-8", "replace").rpartition("/")[2] if found else ""
 
 
 def _short(command: str) -> str:
