@@ -10,10 +10,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::choice;
-use crate::session::{SESSION, Watcher};
+use crate::session::{SESSION, Watcher, now_ns, unix_ns};
 
 /// Version of [`TpuCoreApi`].
 pub const VERSION: u32 = 1;
+
+/// Most bytes of events of launches and transfers that a host program can have kept.
+const MOST_KEPT: usize = 64 << 20;
 
 /// Counters of the session. Bytes and nanoseconds; all sums run from the start of the process.
 #[repr(C)]
@@ -125,6 +128,10 @@ pub struct TpuCoreApi {
     /// Give the sink, as a JSON object, what the wrapped plug-in is and has, loading it if need be;
     /// `null` where it cannot be loaded.
     pub plugin: unsafe extern "C" fn(sink: Sink, context: *mut c_void),
+    /// Keep as many bytes of events of launches and transfers as this, for a reader who wants all of
+    /// a stretch of time; 0 goes back to what is kept usually. Returns the time it is on the clock
+    /// of the events.
+    pub keep_events: unsafe extern "C" fn(bytes: u64) -> u64,
 }
 
 static TABLE: TpuCoreApi = TpuCoreApi {
@@ -148,6 +155,7 @@ static TABLE: TpuCoreApi = TpuCoreApi {
     watch_compiles,
     set_place,
     plugin,
+    keep_events,
 };
 
 /// The table of this library; valid for ever.
@@ -281,6 +289,12 @@ unsafe extern "C" fn set_place(number: u64, place: *const c_char, size: usize) {
         let text = String::from_utf8_lossy(&bytes[..size.min(256)]);
         SESSION.programs.place(number, &text);
     });
+}
+
+unsafe extern "C" fn keep_events(bytes: u64) -> u64 {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(MOST_KEPT);
+    let _ = catch_unwind(|| SESSION.journal.keep(bytes));
+    unix_ns(now_ns())
 }
 
 unsafe extern "C" fn plugin(sink: Sink, context: *mut c_void) {

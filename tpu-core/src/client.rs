@@ -98,6 +98,13 @@ impl Session {
         (next, text)
     }
 
+    /// Keep as many bytes of events of launches and transfers as this; 0 for as usual. The time it
+    /// is, in nanoseconds on the clock of the events.
+    pub fn keep_events(&self, bytes: u64) -> u64 {
+        // SAFETY: takes a number.
+        unsafe { (self.api.keep_events)(bytes) }
+    }
+
     /// Stamp what starts from now on with this cell; empty for none.
     pub fn set_cell(&self, cell: &str) {
         // SAFETY: pointer and length of a string that lives during the call.

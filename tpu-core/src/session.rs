@@ -24,7 +24,7 @@ pub use activity::Activity;
 pub use allocation::{Hold, Promise, Share};
 pub use by_cell::CellMemory;
 pub use cells::{CellId, Cells};
-pub use clock::now_ns;
+pub use clock::{now_ns, unix_ns};
 pub use identity::{Generation, Identity};
 pub use journal::{Event, EventKind, Journal, Record};
 pub use ongoing::{Compiling, Ongoing};
@@ -129,10 +129,11 @@ impl Session {
     /// End of work, from whatever thread learnt of it.
     pub fn finish(&self, work: Work, failure: Option<(u32, &str)>) {
         let ended_ns = now_ns();
+        let mut ran_ns = 0;
         if work.kind == EventKind::Execute {
-            let took_ns = self.activity.busy(work.started_ns, ended_ns);
+            ran_ns = self.activity.busy(work.started_ns, ended_ns);
             if let Some(room) = &work.room {
-                room.learn(took_ns);
+                room.learn(ran_ns);
             }
         }
         if let Some((code, message)) = failure {
@@ -143,6 +144,8 @@ impl Session {
             cell: work.cell,
             started_ns: work.started_ns,
             duration_ns: ended_ns.saturating_sub(work.started_ns),
+            held_ns: work.room.as_ref().map_or(0, Room::held_ns),
+            ran_ns,
             bytes: work.bytes,
             program: work.program,
             name: work.name,

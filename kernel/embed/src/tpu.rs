@@ -43,6 +43,11 @@ pub fn tpu_events(py: Python<'_>, cursor: u64) -> PyResult<(u64, Bound<'_, PyAny
     Ok((next, from_json(py, &text)?))
 }
 
+#[pyfunction]
+pub fn tpu_keep_events(bytes: u64) -> PyResult<u64> {
+    Ok(session()?.keep_events(bytes))
+}
+
 /// A compile began since Python last read the programs: once is enough to be told.
 static TOLD: AtomicBool = AtomicBool::new(false);
 

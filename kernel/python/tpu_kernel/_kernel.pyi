@@ -228,9 +228,6 @@ def feed_answer(answer: bytes) -> None:
 def feed_comms() -> list[str]:
     """The open comms of the feed."""
 
-def feed_live(parent: Parent) -> None:
-    """Show one display under this cell, brought up to date by the io thread until the cell ends."""
-
 def feed_storm(text: str) -> None:
     """A loop compiles at every step: one line for the list of events."""
 
@@ -256,6 +253,10 @@ def tpu_snapshot() -> dict[str, Any] | None:
 
 def tpu_events(cursor: int) -> tuple[int, list[dict[str, Any]]]:
     """Events since `cursor` (compile, cache hit, execute, transfer, error) and the next cursor."""
+
+def tpu_keep_events(bytes: int) -> int:
+    """Keep as many bytes of events of launches and transfers, for a reader who wants all of a stretch of
+    time; 0 for as usual. The time it is, in nanoseconds on the clock of the events."""
 
 def tpu_programs(cursor: int) -> tuple[int, list[dict[str, Any]]]:
     """Programs from number `cursor` on, those being compiled included, and the next cursor. Keys: see

@@ -1,7 +1,8 @@
 //! What happened, in order, for readers that come by: two rings bounded in bytes.
 //!
 //! Compiles and failures have a ring of their own, so that a loop of a million launches cannot
-//! push them out before a reader sees them.
+//! push them out before a reader sees them. A reader that wants every launch of a stretch of time
+//! has the other ring widened for as long; what it missed all the same, it sees by the numbers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -47,6 +48,8 @@ pub struct Record {
     pub cell: CellId,
     pub started_ns: u64,
     pub duration_ns: u64,
+    pub held_ns: u64,
+    pub ran_ns: u64,
     pub bytes: u64,
     pub program: u64,
     pub code: u32,
@@ -66,6 +69,13 @@ pub struct Event {
     /// Start, in nanoseconds since 1970.
     pub started_unix_ns: u64,
     pub duration_ns: u64,
+    /// How long a launch was held back here before it began, because enough was queued.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub held_ns: u64,
+    /// Of a launch, the last part: from its begin, or the end of launches before it, to its end.
+    /// These sum up to the time the device was busy.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ran_ns: u64,
     /// Program bytes of a compile or hit, moved bytes of a transfer, result bytes of a launch.
     pub bytes: u64,
     /// Hash of the program's bytes, in hexadecimal; empty where there is no program.
@@ -84,6 +94,11 @@ pub struct Event {
     pub deferred: bool,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
 impl Record {
     fn weight(&self) -> usize {
         size_of::<Self>() + self.message.as_ref().map_or(0, |message| message.len())
@@ -97,6 +112,8 @@ impl Record {
             cell,
             started_unix_ns: unix_ns(self.started_ns),
             duration_ns: self.duration_ns,
+            held_ns: self.held_ns,
+            ran_ns: self.ran_ns,
             bytes: self.bytes,
             program: if self.program == 0 {
                 String::new()
@@ -140,6 +157,10 @@ impl Ring {
     fn push(&mut self, record: Record) {
         self.bytes += record.weight();
         self.records.push_back(record);
+        self.trim();
+    }
+
+    fn trim(&mut self) {
         while self.bytes > self.most {
             match self.records.pop_front() {
                 Some(old) => self.bytes -= old.weight(),
@@ -183,6 +204,22 @@ impl Journal {
         match record.kind {
             EventKind::Compile | EventKind::CacheHit | EventKind::Error => rings.rare.push(record),
             _ => rings.frequent.push(record),
+        }
+    }
+
+    /// Bytes kept of launches and transfers from now on; what is less than usual is as usual. The
+    /// memory for them is asked for here, not on the launch path.
+    pub fn keep(&self, bytes: usize) {
+        let mut rings = lock(&self.rings);
+        let ring = &mut rings.frequent;
+        ring.most = bytes.max(FREQUENT_BYTES);
+        ring.trim();
+        let room = ring.most / size_of::<Record>() + 1;
+        if ring.most > FREQUENT_BYTES {
+            let more = room.saturating_sub(ring.records.len());
+            ring.records.reserve(more);
+        } else {
+            ring.records.shrink_to(room);
         }
     }
 
@@ -247,6 +284,27 @@ mod tests {
         let (_, records) = journal.since(0);
         assert_eq!(records[0].kind, EventKind::Error);
         assert!(records.len() * size_of::<Record>() <= FREQUENT_BYTES + size_of::<Record>());
+    }
+
+    #[test]
+    fn a_widened_ring_keeps_every_launch_until_it_is_as_usual_again() {
+        let journal = Journal::new();
+        let count = FREQUENT_BYTES / size_of::<Record>() * 3;
+        let run = || {
+            let cursor = journal.next_sequence();
+            for _ in 0..count {
+                journal.push(record(EventKind::Execute));
+            }
+            (journal.since(cursor).1.len(), cursor)
+        };
+        journal.keep(4 * FREQUENT_BYTES);
+        let (kept, cursor) = run();
+        assert_eq!(kept, count);
+        journal.keep(0);
+        let (next, left) = journal.since(cursor);
+        assert_eq!(left.len(), FREQUENT_BYTES / size_of::<Record>());
+        assert_eq!(left.last().unwrap().sequence, next - 1);
+        assert_eq!(run().0, FREQUENT_BYTES / size_of::<Record>());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use super::clock::now_ns;
 use super::lock;
 
 /// Work that may be in the plug-in's queue at once, as far as it is known how long it takes.
@@ -36,6 +37,7 @@ pub struct Cost(Arc<AtomicU64>);
 pub struct Room {
     window: &'static Window,
     expected_ns: u64,
+    held_ns: u64,
     cost: Cost,
 }
 
@@ -77,6 +79,7 @@ impl Window {
     /// Wait for a place. Refused while the queue is being cancelled.
     pub fn enter(&'static self, cost: &Cost) -> Result<Room, Cancelled> {
         let expected_ns = cost.expected_ns();
+        let mut held_since = None;
         let mut state = lock(&self.state);
         loop {
             if self.cancelling.load(Ordering::Relaxed) {
@@ -86,6 +89,7 @@ impl Window {
             if state.launches < FEW || state.expected_ns + expected_ns <= AHEAD_NS {
                 break;
             }
+            held_since.get_or_insert_with(now_ns);
             state.waiting += 1;
             state = self
                 .freed
@@ -98,6 +102,7 @@ impl Window {
         Ok(Room {
             window: self,
             expected_ns,
+            held_ns: held_since.map_or(0, |since| now_ns() - since),
             cost: cost.clone(),
         })
     }
@@ -122,6 +127,11 @@ impl Window {
 }
 
 impl Room {
+    /// How long the launch waited for its place.
+    pub fn held_ns(&self) -> u64 {
+        self.held_ns
+    }
+
     /// What was launched took this long.
     pub fn learn(&self, took_ns: u64) {
         self.cost.learn(took_ns);
@@ -144,6 +154,7 @@ impl Drop for Room {
 #[cfg(test)]
 mod tests {
     use std::thread;
+    use std::time::Duration;
 
     use super::*;
 
@@ -170,6 +181,7 @@ mod tests {
         let rooms: Vec<_> = (0..250)
             .map(|_| short.enter(&cost_of_one).unwrap())
             .collect();
+        assert!(rooms.iter().all(|room| room.held_ns() == 0));
         assert_eq!(lock(&short.state).expected_ns, AHEAD_NS);
         drop(rooms);
         assert_eq!(lock(&short.state).expected_ns, 0);
@@ -178,10 +190,11 @@ mod tests {
         let long = window();
         let first = long.enter(&Cost::default()).unwrap();
         let _second = long.enter(&Cost::default()).unwrap();
-        let third = thread::spawn(|| long.enter(&Cost::default()).is_ok());
+        let third = thread::spawn(|| long.enter(&Cost::default()).unwrap().held_ns());
         wait_for_one(long);
+        thread::sleep(Duration::from_millis(2));
         drop(first);
-        assert!(third.join().unwrap());
+        assert!(third.join().unwrap() >= 2_000_000);
     }
 
     #[test]
