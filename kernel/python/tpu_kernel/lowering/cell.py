@@ -101,7 +101,8 @@ class LoweredCell:
             if shown:
                 code = self.quiet(ast.Interactive([statement]), self.filename, "single")
             else:
-                lowered = self._lower(copy.deepcopy(statement), set())
+                plain = not self.classifier.outlines
+                lowered = statement if plain else self._lower(copy.deepcopy(statement), set())
                 code = self._patched(self.quiet(ast.Module([lowered], []), self.filename, "exec"))
             steps.append(Step(_header_lines(statement), code=code))
         flush(last=True)
