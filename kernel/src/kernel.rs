@@ -244,7 +244,7 @@ impl Kernel {
     }
 
     fn end_request(&self, parent: &Arc<Parent>, reply: Option<Reply>) {
-        self.feed.end(parent, &self.outbox);
+        self.feed.end(parent);
         let mut running = lock(&self.running);
         let ours = running
             .current

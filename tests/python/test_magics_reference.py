@@ -40,7 +40,7 @@ def test_lsmagic_lists_ours(kernel: Notebook) -> None:
     lines, cells = listed.split("Available cell magics:")
     for name in ("%tpu_mode", "%tpu_limit", "%tpu_stats"):
         assert f"{name} " in lines, name
-    for name in ("%%tpu_compile", "%%tpu_eager"):
+    for name in ("%%tpu_compile", "%%tpu_eager", "%%tpu_profile"):
         assert f"{name} " in cells, name
 
 
@@ -49,6 +49,10 @@ def test_lsmagic_lists_ours(kernel: Notebook) -> None:
     [
         ("%%tpu_compile", ["%%tpu_compile [--", "--quiet  ", "`await` cannot be compiled:"]),
         ("%%tpu_eager", ["%%tpu_eager [--mode strict|fused|debug]", "comes back when the cell ends"]),
+        (
+            "%%tpu_profile",
+            ["%%tpu_profile [--xprof] [--to FOLDER]", "Only one profile at a time can be taken."],
+        ),
         ("%tpu_mode", ["%tpu_mode [strict|fused|debug|compiled]", "debug     each operation has ended"]),
         ("%tpu_limit", ["%tpu_limit [SIZE|off]", "SIZE is as 8GiB, 512MB or a number of bytes."]),
         ("%tpu_stats", ["%tpu_stats\n", "It waits first until what was queued has ended."]),
@@ -74,6 +78,7 @@ def test_question_mark_and_shift_tab_give_the_whole_help(
         ("%%tpu_eager --mode ", 19, ["strict", "fused", "debug"]),
         ("%%tpu_eager --mode=de", 19, ["debug"]),
         ("%%tpu_eager --mo", 12, ["--mode"]),
+        ("%%tpu_profile --to x ", 21, ["--xprof"]),
         ("%%tpu_eager ", 12, ["--mode"]),
         ("%%tpu_eager --mode fused --", 27, []),
         ("x = 1\n%tpu_mode ", 16, ["strict", "fused", "debug", "compiled"]),

@@ -8,6 +8,8 @@ free     what was freed
 memory   who holds HBM
 shortage what did not fit into HBM
 stats    what the session did
+lanes    things on one axis of time
+profile  what a cell did, on an axis of time
 storm    a loop that compiles at every step
 watch    the line of %tpu_watch
 tensor   what a tensor on the device holds

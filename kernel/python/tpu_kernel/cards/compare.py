@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import textwrap
 from typing import TYPE_CHECKING
 
 from . import blocks
@@ -37,10 +36,7 @@ class CompareCard:
         if rows := self._results():
             head = ("result", "what", "largest difference", "relative")
             lines += blocks.columns([head, *[tuple(cell.replace("`", "") for cell in row) for row in rows]])
-        for note in self._notes():
-            lines += textwrap.wrap(
-                note.replace("`", ""), 80, initial_indent="  ", subsequent_indent="  ", break_long_words=False
-            )
+        lines += [f"  {note.replace('`', '')}" for note in self._notes()]
         return "\n".join(lines)
 
     def _title(self) -> str:
@@ -97,7 +93,7 @@ class CompareCard:
 
 def _numbers(result: Result) -> tuple[str, str]:
     if result.said:
-        return "", result.said
+        return result.said, ""
     if result.largest == 0:
         return "none", ""
     return f"{result.largest:.2g}", f"{result.relative:.2g}"

@@ -49,6 +49,8 @@ def _loggers_of_torch() -> list[logging.Logger]:
 
 #: The function that is called now, and perhaps compiled for it.
 running: Outlined | None = None
+#: While a cell is profiled: told the lines of a function that was called, and how many programs it ran.
+watch: Callable[[tuple[int, ...], int], None] | None = None
 
 
 class TorchBackend:
@@ -121,6 +123,8 @@ class TorchBackend:
             dynamo.config.suppress_errors = before
             report.graphs += outlined.graphs - graphs
             report.executed += outlined.executed - executed
+            if watch is not None:
+                watch(outlined.lines, outlined.executed - executed)
             if outlined.executed > executed:
                 report.compiled.update(outlined.lines)
             else:

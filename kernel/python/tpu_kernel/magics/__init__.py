@@ -5,6 +5,7 @@ The table says which options each takes. It is what reads them (`options`), comp
 
 compile     %%tpu_compile
 eager       %%tpu_eager
+profile     %%tpu_profile
 mode        %tpu_mode
 limit       %tpu_limit
 stats       %tpu_stats
@@ -66,9 +67,10 @@ class Magic(NamedTuple):
 MAGICS = (
     Magic("tpu_compile", "compile:CompileMagics", "cell", flags=("quiet", "compare")),
     Magic("tpu_eager", "eager:EagerMagics", "cell", values={"mode": _EAGER}),
+    Magic("tpu_profile", "profile:ProfileMagics", "cell", flags=("xprof",), values={"to": ("FOLDER",)}),
     Magic("tpu_mode", "mode:ModeMagics", "line", argument=(*_EAGER, "compiled")),
     Magic("tpu_limit", "limit:LimitMagics", "line", argument=("SIZE", "off")),
-    Magic("tpu_stats", "stats:StatsMagics", "line", flags=("live",)),
+    Magic("tpu_stats", "stats:StatsMagics", "line"),
     Magic("tpu_mem", "memory:MemoryMagics", "line", values={"by": ("variable", "module", "cell")}),
     Magic("tpu_free", "free:FreeMagics", "line", flags=("out", "cache", "all"), argument=("NAME...",)),
     Magic("tpu_watch", "watch:WatchMagics", "line", argument=("on", "off")),
