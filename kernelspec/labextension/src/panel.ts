@@ -13,8 +13,8 @@ import { situation } from './words';
 
 const MODES: [Mode, string][] = [
   ['strict', 'Eager'],
-  ['fused', 'Eager, fused'],
-  ['debug', 'Eager, each line waited for'],
+  ['fused', 'Eager: fused'],
+  ['debug', 'Eager: debug'],
   ['compiled', 'Compiled'],
 ];
 const SPAN_WORDS = ['2 minutes', '15 minutes', '2 hours'];
