@@ -185,6 +185,18 @@ HINTS: list[tuple[str, list[str]]] = [
         ],
     ),
     ("x + c", ["`c` is on the CPU, `x` on the TPU.", MOVE, 'c = c.to("tpu")']),
+    (
+        "%%tpu_compile --quiet\n\nx * 2; x + c",
+        ["`c` is on the CPU, `x` on the TPU.", MOVE, 'c = c.to("tpu")'],
+    ),
+    (
+        "import asyncio\nawait asyncio.sleep(0)\nx + c",
+        ["`c` is on the CPU, `x` on the TPU.", MOVE, 'c = c.to("tpu")'],
+    ),
+    (
+        "%%tpu_eager --mode fused\nx + c",
+        ["`c` is on the CPU, `x` on the TPU.", MOVE, 'c = c.to("tpu")'],
+    ),
     ("model(c)", ["`c` is on the CPU, `model` on the TPU.", MOVE, 'c = c.to("tpu")']),
     (
         "def step(batch):\n    return torch.cat([x, batch])\nstep(c)",
@@ -212,6 +224,10 @@ HINTS: list[tuple[str, list[str]]] = [
             'Move it (`.to("tpu")`); where it is the step counter of an optimizer, make that capturable:',
             "torch.optim.Adam(model.parameters(), capturable=True)",
         ],
+    ),
+    (
+        "try:\n    x + c\nexcept RuntimeError as failure:\n    raise ValueError('no step') from failure",
+        ["`c` is on the CPU, `x` on the TPU.", MOVE, 'c = c.to("tpu")'],
     ),
     ("x.numpy()", ["NumPy can only read what is on the CPU.", "Copy it first:", "x.cpu().numpy()"]),
     (

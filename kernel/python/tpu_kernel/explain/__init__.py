@@ -15,6 +15,12 @@ from typing import Any, NamedTuple
 #: Longest text of an error that is looked through, in characters.
 _MOST_TEXT = 20_000
 HINT = "Hint: "
+#: An error whose text has none of these is not known: nothing more is imported for it.
+_PERHAPS = (
+    *("torch", "tpu", "TPU", "cuda", "CUDA", "NVIDIA", "nccl", "NCCL", "xla", "XLA", "device"),
+    *("EagerMode", "STRICT", "FUSED", "DEBUG", "backend", "'mode'", "process group", "ProcessExited"),
+    *("nference tensor", "not implemented for", "EventSnapshot", "forbidden callable", "undefined symbol"),
+)
 
 
 class Advice(NamedTuple):
@@ -32,15 +38,17 @@ class Advice(NamedTuple):
 
 def advice(error: BaseException) -> Advice | None:
     """What is known of this error, or of what it was raised from."""
-    from .errors import KNOWN
-
     seen = 0
     cause: BaseException | None = error
     while cause is not None and seen < 5:
         text = f"{type(cause).__name__}: {_text(cause)}"
-        for known in KNOWN:
-            if (found := known.pattern.search(text)) is not None:
-                return known.advice(found, error)
+        if any(word in text for word in _PERHAPS):
+            from .errors import KNOWN
+            from .looking import spot
+
+            for known in KNOWN:
+                if (found := known.pattern.search(text)) is not None:
+                    return known.advice(found, cause if spot(cause) is not None else error)
         cause, seen = cause.__cause__, seen + 1
     return None
 

@@ -213,12 +213,6 @@ KNOWN = (
         looking.at_spawned,
     ),
     _known(
-        r"Can't get attribute '(?P<name>\w+)' on <module '__main__'",
-        "A spawned process does not find `{name}`: it imports modules, not the notebook.",
-        "Write the function to a file, and import it here and there:",
-        "%%writefile work.py",
-    ),
-    _known(
         r"Changing the active TPU device within a process",
         "A process has one TPU device.",
         "Leave out the index; other chips need processes of their own:",

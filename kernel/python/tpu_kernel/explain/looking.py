@@ -6,7 +6,6 @@ Looks only: no `repr`, property or operation of what it finds is used. A tensor 
 from __future__ import annotations
 
 import ast
-import difflib
 import linecache
 import os
 import re
@@ -198,6 +197,8 @@ def at_names_of_tpu(told: Advice, found: Found, _error: BaseException) -> Advice
             return told._replace(cure="Use what works for every accelerator:", code=known.new)
     if hasattr(torch.accelerator, name):
         return told._replace(cure="Use what works for every accelerator:", code=f"torch.accelerator.{name}()")
+    import difflib
+
     near = difflib.get_close_matches(name, [each for each in dir(torch.tpu) if each[0] != "_"], 1)
     return told._replace(cure="Did you mean:", code=f"torch.tpu.{near[0]}") if near else told
 
