@@ -5,13 +5,15 @@
 //! as it was told. Nothing here touches the device. While nobody looks, nothing runs.
 
 mod cells;
+mod chart;
 mod events;
+mod live;
 mod numbers;
 mod order;
 mod stream;
 mod subscription;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
@@ -19,12 +21,14 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::kernel::Kernel;
+use crate::outbox::Outbox;
 use crate::parent::Parent;
 use crate::request::Request;
 use crate::wire::LossyString;
 
 use cells::Cells;
 use events::Events;
+use live::Live;
 pub use numbers::Numbers;
 use numbers::{Busy, Device};
 use order::{Answer, Order, Orders};
@@ -61,6 +65,7 @@ pub struct Feed {
 #[derive(Debug, Default)]
 struct State {
     subscriptions: Vec<Subscription>,
+    lives: Vec<Live>,
     /// Python is up.
     ready: bool,
     cells: Cells,
@@ -228,9 +233,14 @@ impl Feed {
         self.told(state);
     }
 
-    /// A request has ended.
-    pub(crate) fn end(&self, parent: &Parent) {
+    /// A request has ended. What its display is left with goes to `outbox`.
+    pub(crate) fn end(&self, parent: &Parent, outbox: &Outbox) {
         let mut state = lock(&self.state);
+        if let Some(place) = state.lives.iter().position(|live| live.parent.is(parent)) {
+            let live = state.lives.remove(place);
+            let now = Numbers::take(&mut state);
+            outbox.push(live.end(&now));
+        }
         if !state.cells.end(parent) {
             return;
         }
@@ -265,6 +275,22 @@ impl Feed {
         if watched {
             self.look();
         }
+    }
+
+    /// Show under the cell of `parent` what the device does, until the cell ends.
+    pub fn show_live(&self, parent: &Arc<Parent>, outbox: &Outbox) {
+        let mut state = lock(&self.state);
+        if state.lives.iter().any(|live| live.parent.is(parent)) {
+            return;
+        }
+        let now = Numbers::take(&mut state);
+        let mut live = Live::new(Arc::clone(parent), &now);
+        if let Some(entry) = live.update(&now) {
+            outbox.push(entry);
+        }
+        state.lives.push(live);
+        drop(state);
+        self.look();
     }
 
     // -- what Python does ---------------------------------------------------------------------------

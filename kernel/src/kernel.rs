@@ -244,7 +244,7 @@ impl Kernel {
     }
 
     fn end_request(&self, parent: &Arc<Parent>, reply: Option<Reply>) {
-        self.feed.end(parent);
+        self.feed.end(parent, &self.outbox);
         let mut running = lock(&self.running);
         let ours = running
             .current

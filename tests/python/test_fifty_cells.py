@@ -153,3 +153,12 @@ def test_compiled_cell_leaves_no_names_and_runs_again_after_reset(notebook: Note
     notebook.run("%reset -f")
     notebook.run("import fifty_kernel as _k\n_k.begin(False)")
     assert notebook.run(cell, patience=60).text == "64"
+
+
+def test_card_says_that_a_function_with_backward_runs_eagerly(notebook: Notebook) -> None:
+    cell = CELLS["train step in a function"]
+    notebook.run(f"import fifty_kernel as _k\n_k.begin(False)\n{cell.setup}")
+    displays = notebook.run(f"%%tpu_compile\n{cell.text}", patience=60).displays
+    card = displays[-1]["text/plain"]
+    assert card.startswith("ran eagerly · no program was made from this cell · ")
+    assert "    line 9  train_step runs backward() inside" in card.splitlines()

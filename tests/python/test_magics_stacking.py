@@ -31,6 +31,11 @@ def executions(notebook: Notebook) -> int:
     return int(notebook.run("measure.counters(settle=True).executions").text or "")
 
 
+def cards(result: Result) -> list[str]:
+    """The cards; a slow machine also shows what takes long to compile."""
+    return [d["text/plain"] for d in result.displays if d["text/plain"].startswith("compiled · ")]
+
+
 def trace(result: Result) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(result.content["traceback"]))
 
@@ -54,17 +59,17 @@ def test_body_is_compiled_whichever_magic_is_on_top(notebook: Notebook, other: s
 
 def test_timed_cell_shows_no_card_for_each_run(notebook: Notebook) -> None:
     for top in ("%%timeit -n 2 -r 3\n%%tpu_compile", "%%tpu_compile\n%%timeit -n 2 -r 3"):
-        assert notebook.run(f"{top}\n{BODY}", patience=60).displays == []
+        assert cards(notebook.run(f"{top}\n{BODY}", patience=60)) == []
 
 
 def test_captured_card_and_value_of_a_timed_cell(notebook: Notebook) -> None:
     for top in ("%%capture caught\n%%tpu_compile", "%%tpu_compile\n%%capture caught"):
         result = notebook.run(f"{top}\n{BODY}\nprint('inside')", patience=60)
-        assert (result.stdout, result.displays) == ("", [])
+        assert (result.stdout, cards(result)) == ("", [])
         assert notebook.run("caught.stdout, len(caught.outputs)").text == "('inside\\n', 1)"
     for top in ("%%time\n%%tpu_compile", "%%tpu_compile\n%%time"):
         result = notebook.run(f"{top}\n{BODY}\nstacked.shape[0]", patience=60)
-        assert (result.text, len(result.displays)) == ("4", 1)
+        assert (result.text, len(cards(result))) == ("4", 1)
 
 
 @pytest.mark.parametrize("other", ["%%time", "%%capture caught", "%%timeit -n 1 -r 1"])

@@ -3,6 +3,7 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::requests::Parent;
 use crate::shared::kernel;
 
 #[pyfunction]
@@ -25,5 +26,12 @@ pub fn feed_comms() -> PyResult<Vec<String>> {
 #[pyfunction]
 pub fn feed_storm(text: &str) -> PyResult<()> {
     kernel()?.feed.note("storm", text);
+    Ok(())
+}
+
+#[pyfunction]
+pub fn feed_live(parent: &Parent) -> PyResult<()> {
+    let kernel = kernel()?;
+    kernel.feed.show_live(&parent.0, &kernel.outbox);
     Ok(())
 }

@@ -41,7 +41,7 @@ mod _kernel {
         cell_file, debugger_failed, debugger_started, debugging, hidden_variable,
     };
     #[pymodule_export]
-    use crate::feed::{feed_answer, feed_comms, feed_order, feed_storm};
+    use crate::feed::{feed_answer, feed_comms, feed_live, feed_order, feed_storm};
     #[pymodule_export]
     use crate::output::{Stream, input_request, original_fd, output_fds, publish, running};
     #[pymodule_export]

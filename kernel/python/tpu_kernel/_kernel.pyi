@@ -228,6 +228,9 @@ def feed_answer(answer: bytes) -> None:
 def feed_comms() -> list[str]:
     """The open comms of the feed."""
 
+def feed_live(parent: Parent) -> None:
+    """Show one display under this cell, brought up to date by the io thread until the cell ends."""
+
 def feed_storm(text: str) -> None:
     """A loop compiles at every step: one line for the list of events."""
 

@@ -1,7 +1,7 @@
 """What the live feed asks of Python, between cells: the mode, the names of tensors, orders of a panel.
 
-The feed itself (comm `tpu.stats`) is the io thread's and needs no Python. Nothing here waits for the
-device, nor has anything computed: names are found as `holders` finds them.
+The feed itself (comm `tpu.stats`) is the io thread's and needs no Python. Looking for names does not
+wait for the device, nor have anything computed: they are found as `holders` finds them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def obey(shell: NotebookShell, order: str) -> None:
     try:
         if what := wanted.get("do"):
             answer["comm_id"] = wanted["comm_id"]
-            answer["said"] = _free() if what == "free" else _choose(shell, wanted.get("mode"))
+            answer["said"] = _free(shell) if what == "free" else _choose(shell, wanted.get("mode"))
         if wanted["tensors"]:
             answer["tensors"] = _table(shell)
     except Exception as failure:  # noqa: BLE001  a panel shows it
@@ -62,20 +62,19 @@ def _choose(shell: NotebookShell, mode: str | None) -> str:
     return f"cells run {mode} from now on"
 
 
-def _free() -> str:
-    """Let go of what Python keeps and nobody can reach."""
-    import gc
-
+def _free(shell: NotebookShell) -> str:
+    """Let go of what nobody names, as `%tpu_free` does. That waits for the device: a person asked."""
     from . import device
-    from .cards import blocks
 
-    before = device.snapshot()
-    gc.collect()
-    after = device.snapshot()
-    if before is None or after is None:
+    if "torch" not in sys.modules or device.snapshot() is None:
         return "nothing is on the device"
-    freed = max(0, before["live_bytes"] - after["live_bytes"])
-    return f"freed {blocks.size(freed)}; {blocks.size(after['live_bytes'])} are in use"
+    from .cards import blocks
+    from .freeing import Freeing
+
+    freeing = Freeing(shell)
+    freeing.unnamed()
+    freed = max(0, freeing.before - freeing.now)
+    return f"freed {blocks.size(freed)}; {blocks.size(freeing.now)} are in use"
 
 
 def _table(shell: NotebookShell) -> dict[str, Any]:
@@ -94,7 +93,7 @@ def _table(shell: NotebookShell) -> dict[str, Any]:
             "shape": str(list(holding.shape)),
             "dtype": holding.dtype,
             "bytes": holding.bytes,
-            "cell": getattr(holding, "cell", ""),
+            "cell": "",
         }
         for holding in table.holdings[:_MOST_ROWS]
     ]

@@ -32,14 +32,22 @@ pub async fn run(kernel: Arc<Kernel>, shell: RouterSender) {
 fn turn(kernel: &Kernel, shell: &RouterSender) -> Option<Duration> {
     let mut state = lock(&kernel.feed.state);
     let state = &mut *state;
-    if state
+    let watched = state
         .subscriptions
         .iter()
-        .all(|one| one.paused && one.said.is_none())
-    {
+        .any(|one| !one.paused || one.said.is_some());
+    if !watched && state.lives.is_empty() {
         return None;
     }
     let now = Numbers::take(state);
+    for live in &mut state.lives {
+        live.take(&now);
+        if kernel.outbox.has_space()
+            && let Some(entry) = live.update(&now)
+        {
+            kernel.outbox.push(entry);
+        }
+    }
     state.notice(&now);
     let follows = state.cells.is_running() || now.pending > 0;
     if follows {

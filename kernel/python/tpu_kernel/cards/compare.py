@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from typing import TYPE_CHECKING
 
 from . import blocks
@@ -36,7 +37,10 @@ class CompareCard:
         if rows := self._results():
             head = ("result", "what", "largest difference", "relative")
             lines += blocks.columns([head, *[tuple(cell.replace("`", "") for cell in row) for row in rows]])
-        lines += [f"  {note.replace('`', '')}" for note in self._notes()]
+        for note in self._notes():
+            lines += textwrap.wrap(
+                note.replace("`", ""), 80, initial_indent="  ", subsequent_indent="  ", break_long_words=False
+            )
         return "\n".join(lines)
 
     def _title(self) -> str:
@@ -93,7 +97,7 @@ class CompareCard:
 
 def _numbers(result: Result) -> tuple[str, str]:
     if result.said:
-        return result.said, ""
+        return "", result.said
     if result.largest == 0:
         return "none", ""
     return f"{result.largest:.2g}", f"{result.relative:.2g}"

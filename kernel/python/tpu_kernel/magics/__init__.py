@@ -70,7 +70,7 @@ MAGICS = (
     Magic("tpu_profile", "profile:ProfileMagics", "cell", flags=("xprof",), values={"to": ("FOLDER",)}),
     Magic("tpu_mode", "mode:ModeMagics", "line", argument=(*_EAGER, "compiled")),
     Magic("tpu_limit", "limit:LimitMagics", "line", argument=("SIZE", "off")),
-    Magic("tpu_stats", "stats:StatsMagics", "line"),
+    Magic("tpu_stats", "stats:StatsMagics", "line", flags=("live",)),
     Magic("tpu_mem", "memory:MemoryMagics", "line", values={"by": ("variable", "module", "cell")}),
     Magic("tpu_free", "free:FreeMagics", "line", flags=("out", "cache", "all"), argument=("NAME...",)),
     Magic("tpu_watch", "watch:WatchMagics", "line", argument=("on", "off")),

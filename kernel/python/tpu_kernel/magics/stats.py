@@ -23,7 +23,7 @@ class StatsMagics(Magics):
 
         Usage:
 
-          %tpu_stats
+          %tpu_stats [--live]
 
         HBM in use, its peak and its limit; programs compiled and the time that took; programs found
         in a cache on disk, and launches that found theirs in memory; programs executed and how long
@@ -36,8 +36,18 @@ class StatsMagics(Magics):
         place is the line that Python had come to when the compile began. For compiled functions, and
         in `debug` mode, that is the line itself. Otherwise Python hands operations over and goes on,
         so the operation stands there *or before*.
+
+        With `--live`, in the first line of a cell, it shows under that cell what the device does while
+        the rest of it runs, also where Python waits for a compile: HBM and how busy the device is, over
+        time, and what was compiled and executed since. What it showed last stays, with a picture.
+
+        Options:
+
+          --live  follow this cell
         """
-        options.read(_MAGIC, line)
+        if "live" in options.read(_MAGIC, line):
+            _follow()
+            return
         now = measure.counters(settle=True)
         if now is None:
             print('No device is in use yet: make a tensor on it first, e.g. torch.ones(3, device="tpu").')
@@ -46,3 +56,13 @@ class StatsMagics(Magics):
         why = limit.why(identity, now.limit_bytes) if identity else ""
         _, programs = measure.programs()
         show(StatsCard(measure.device_name(), now, describe(self.shell), why, programs))
+
+
+def _follow() -> None:
+    """Have the io thread show what the device does, until this cell ends."""
+    from .. import _kernel
+    from ..parent import PARENT
+
+    parent = PARENT.get() or _kernel.running()
+    if parent is not None:
+        _kernel.feed_live(parent)
