@@ -61,10 +61,11 @@ class NamesCard:
         self.found = found
 
     def html(self) -> str:
-        rows = []
+        same: dict[str, list[str]] = {}
         for each in self.found:
             now = f"`{each.new}`" if each.new else "nothing"
-            rows.append((f"`{each.old}`", f"{now} · {each.words}" if each.words else now))
+            same.setdefault(f"{now} · {each.words}" if each.words else now, []).append(f"`{each.old}`")
+        rows = [(" ".join(old), now) for now, old in same.items()]
         return blocks.card(
             blocks.headline("new names", "good", self.asked),
             blocks.table(("old", "now"), rows, width="40%"),
@@ -73,7 +74,8 @@ class NamesCard:
     def text(self) -> str:
         lines = [f"new names · {self.asked}"]
         for each in self.found:
-            lines.append(f"  {each.old} -> {each.new or 'nothing'}")
+            line = f"  {each.old} -> {each.new or 'nothing'}"
+            lines += [line] if len(line) <= 80 else [f"  {each.old} ->", f"      {each.new}"]
             if each.words:
                 lines += _wrapped(each.words.replace("`", ""), "      ")
         return "\n".join(lines)

@@ -19,7 +19,7 @@ class Renamed(NamedTuple):
     words: str = ""
 
 
-_ANY = "It works for every accelerator; `torch.tpu`'s own raises RuntimeError outside PyTorch."
+_ANY = "`torch.tpu`'s own raises outside PyTorch."
 _ONE = "A process has one device: there is nothing to choose."
 
 TORCH_TPU = (
@@ -80,34 +80,26 @@ CUDA = (
     Renamed("torch.cuda.manual_seed", "torch.manual_seed(0)", "It seeds the device too."),
     Renamed("torch.cuda.manual_seed_all", "torch.manual_seed(0)", "It seeds the device too."),
     Renamed("torch.cuda.Event", 'torch.Event("tpu")'),
-    Renamed("torch.cuda.Stream", "", "Streams are placeholders on a TPU: leave them out."),
+    Renamed("torch.cuda.Stream", "", "Placeholders on a TPU: leave them out."),
     Renamed("torch.cuda.amp.autocast", 'torch.amp.autocast("tpu", dtype=torch.bfloat16)'),
     Renamed(
         "torch.autocast",
         'torch.amp.autocast("tpu", dtype=torch.bfloat16)',
-        'With `"cuda"` it does nothing here.',
+        "For cuda it does nothing here.",
     ),
-    Renamed("GradScaler", "", "bfloat16 has the range of float32: no gradient needs scaling. Leave it out."),
-    Renamed("torch.cuda.amp.GradScaler", "", "bfloat16 needs no scaling of gradients: leave it out."),
-    Renamed("torch.amp.GradScaler", "", "bfloat16 needs no scaling of gradients: leave it out."),
+    Renamed("GradScaler", "", "bfloat16 needs no scaling of gradients."),
     Renamed(
         "allow_tf32",
         'torch.set_float32_matmul_precision("highest")',
-        "float32 products take one bfloat16 pass by default, 3 with `high`, 6 with `highest`.",
+        "Passes of bfloat16: 1 by default, `high` 3, `highest` 6.",
     ),
-    Renamed("torch.inference_mode", "torch.no_grad()", "What it makes cannot be saved for `backward()`."),
-    Renamed("pin_memory", "", "It changes nothing on a TPU: leave it out, or leave it in."),
-    Renamed(
-        "device_ids", "DistributedDataParallel(model)", "One process has one device: leave `device_ids` out."
-    ),
-    Renamed("torch.nn.DataParallel", "DistributedDataParallel(model)", "One process for each chip."),
+    Renamed("torch.inference_mode", "torch.no_grad()", "For what takes part in `backward()`."),
+    Renamed("pin_memory", "", "It changes nothing on a TPU."),
+    Renamed("device_ids", "DistributedDataParallel(model)", "A process has one device: leave it out."),
+    Renamed("torch.nn.DataParallel", "DistributedDataParallel(model)", "A process for each chip."),
     Renamed("nccl", 'dist.init_process_group(backend="tpu_dist")'),
-    Renamed(
-        "inductor", "torch.compile(model)", "The backend for the TPU is chosen when the inputs are there."
-    ),
-    Renamed(
-        "cudagraphs", "torch.compile(model)", "The backend for the TPU is chosen when the inputs are there."
-    ),
+    Renamed("inductor", "torch.compile(model)", "The one for the TPU is chosen by itself."),
+    Renamed("cudagraphs", "torch.compile(model)", "The one for the TPU is chosen by itself."),
 )
 
 TORCH_XLA = (
@@ -139,9 +131,7 @@ TORCH_XLA = (
     Renamed("torch_xla.debug.metrics", "%tpu_stats", "In code: `torch.tpu._get_cache_stats()`."),
     Renamed("torch_xla.distributed.spmd", "DTensor", "There is no GSPMD: `torch.distributed.tensor`."),
     Renamed("xs.mark_sharding", "DTensor", "There is no GSPMD: `torch.distributed.tensor`."),
-    Renamed(
-        "openxla", "torch.compile(model)", "The backend for the TPU is chosen when the inputs are there."
-    ),
+    Renamed("openxla", "torch.compile(model)", "The one for the TPU is chosen by itself."),
 )
 
 #: Variables nobody reads.
