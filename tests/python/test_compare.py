@@ -92,16 +92,17 @@ def test_notebook_is_left_as_after_one_run_and_each_run_starts_the_same(notebook
 def test_in_place_changes_objects_and_names_are_put_back(notebook: Notebook) -> None:
     notebook.run(
         "h = X.clone()\nalias = h\nclass Count:\n    made = 0\n    def __init__(self): self.n = 0\ncount = Count()\n"
-        "table = {'a': [1]}\ngone = 1\ndef bump():\n    count.n += 1"
+        "table = {'a': [1]}\ngone = 1\ndef bump():\n    count.n += 1\n"
+        "with torch.inference_mode():\n    still = X * 1"
     )
     result = notebook.run(
         "%%tpu_compile --compare\nh += 1\nh.mul_(2)\nbump()\nCount.made += 1\ntable['a'].append(2)\ndel gone\n"
-        "fresh = h.sum() / 64",
+        "fresh = h.sum() / 64 + still.sum() * 0\nwith torch.inference_mode():\n    still += 1",
         patience=120,
     )
     assert result.status == "ok", result.content
-    left = "alias is h, torch.equal(h, (X + 1) * 2), count.n, Count.made, table, 'gone' in globals()"
-    assert notebook.run(left).text == "(True, True, 1, 1, {'a': [1, 2]}, False)"
+    left = "alias is h, torch.equal(h, (X + 1) * 2), count.n, Count.made, table, 'gone' in globals(), torch.equal(still, X + 1)"
+    assert notebook.run(left).text == "(True, True, 1, 1, {'a': [1, 2]}, False, True)"
     text = card_of(result)["text/plain"]
     assert re.search(r"^  h +float32 64 × 32  none$", text, re.MULTILINE)
 

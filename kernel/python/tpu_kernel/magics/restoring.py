@@ -170,6 +170,9 @@ class Snapshot:
 
     def _keep_tensor(self, path: str, tensor: Any) -> None:
         torch = sys.modules["torch"]
+        if tensor.layout is not torch.strided:
+            self.lost.append((path, f"{str(tensor.layout).removeprefix('torch.')} tensor"))
+            return
         marks = tensor.requires_grad, tensor.grad if tensor.is_leaf else None
         self.tensors += 1
         self.bytes += tensor.numel() * tensor.element_size()
@@ -179,9 +182,15 @@ class Snapshot:
         values = values.clone() if values.data_ptr() == tensor.data_ptr() else values
 
         def undo() -> None:
+            if tensor.is_inference():
+                with torch.inference_mode():
+                    tensor.copy_(values)
+                return
             if tensor.is_leaf:
-                tensor.requires_grad_(marks[0])
-                tensor.grad = marks[1]
+                if tensor.requires_grad is not marks[0]:
+                    tensor.requires_grad_(marks[0])
+                if tensor.grad is not marks[1]:
+                    tensor.grad = marks[1]
             with torch.no_grad():
                 tensor.data.copy_(values)
 
