@@ -56,7 +56,10 @@ def test_stats_without_a_device_say_how_to_get_one(notebook: Notebook) -> None:
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ("%%tpu_compile --fast\n1", "%%tpu_compile: no option `--fast`; valid: `--quiet`, `--compare`"),
+        (
+            "%%tpu_compile --fast\n1",
+            "%%tpu_compile: no option `--fast`; valid: `--explain`, `--fullgraph`, `--compare`, `--quiet`",
+        ),
         ("%%tpu_compile x\n1", "%%tpu_compile takes no argument, only options: `x` is none"),
         ("%%tpu_eager --mode slow\n1", "%%tpu_eager: `--mode` takes strict, fused or debug, not `slow`"),
         ("%%tpu_eager --mode\n1", "%%tpu_eager: `--mode` takes strict, fused or debug, and none is given"),
@@ -82,7 +85,11 @@ def test_card_says_what_was_compiled_and_what_ran(device: Notebook) -> None:
     (card,) = first.displays
     lines = card["text/plain"].splitlines()
     assert lines[0].startswith("compiled · lines 4–6 · ")
-    assert "    line 7  prints" in lines
+    assert lines[-3:] == [
+        "    line 7  print(loss.item() > 0)",
+        "        prints",
+        "        Instead: print every 100th turn, or after the loop",
+    ]
     (again,) = device.run(TRAIN).displays
     numbers = dict(re.findall(r"^  (\w[\w ]*\w)  +(\d+)", again["text/plain"], re.MULTILINE))
     assert numbers == {
@@ -211,4 +218,4 @@ def test_stats_agree_with_the_session(device: Notebook) -> None:
 def test_magics_have_help(device: Notebook) -> None:
     result = device.run("%%tpu_compile?")
     page = result.content["payload"][0]["data"]["text/plain"]
-    assert "%%tpu_compile [--quiet] [--compare]" in page
+    assert "%%tpu_compile [--explain] [--fullgraph] [--compare] [--quiet]" in page

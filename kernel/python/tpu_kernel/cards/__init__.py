@@ -6,6 +6,7 @@ compare  how a cell differs eagerly and compiled
 explain  what an error means, what old names are called now
 free     what was freed
 memory   who holds HBM
+preview  what %%tpu_compile would do
 shortage what did not fit into HBM
 stats    what the session did
 lanes    things on one axis of time

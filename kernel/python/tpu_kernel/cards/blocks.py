@@ -62,9 +62,13 @@ def line(parts: Sequence[str]) -> str:
     return f'<div style="color:{_TEXT};font:12px/1.4 var(--jp-ui-font-family,system-ui,sans-serif)"><b>{first}</b>{more}</div>'
 
 
-def headline(pill: str, edge: str, title: str, *facts: str) -> str:
-    """One line: a pill whose edge is coloured (the word says the same), a title, more facts."""
-    more = "".join(f'<span class="gap"> · </span><span class="pill">{escape(fact)}</span>' for fact in facts)
+def headline(pill: str, edge: str, title: str, *facts: str | tuple[str, str]) -> str:
+    """One line: a pill whose edge is coloured (the word says the same), a title, more facts, of
+    which those with an edge are given with it."""
+    more = ""
+    for fact in facts:
+        words, kind = (fact, "pill") if isinstance(fact, str) else (fact[0], f"pill {fact[1]}")
+        more += f'<span class="gap"> · </span><span class="{kind}">{escape(words)}</span>'
     return (
         f'<div><span class="pill {edge}">{escape(pill)}</span><span class="gap"> · </span>'
         f"<b>{escape(title)}</b> {more}</div>"

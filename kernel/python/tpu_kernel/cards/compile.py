@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+import textwrap
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..reasons import reason, short_batch
 from . import blocks
 
 if TYPE_CHECKING:
-    from ..lowering import Report
+    from ..lowering import Finding, Report
     from ..magics.measure import Counters
+
+#: A card is kept in the notebook's file.
+_MOST_BYTES = 6144
+_MOST_TEXT = 72
+WIDTH = 80
+_OUTSIDE = "not in a program"
 
 
 class CompileCard:
@@ -23,82 +30,167 @@ class CompileCard:
         seconds: float,
         programs: list[dict[str, Any]] | None = None,
         first: int = 0,
+        source: Sequence[str] = (),
+        ended: bool = False,
     ) -> None:
-        """`programs` are all that are known; those from number `first` on came in this cell."""
+        """`programs` are all that are known; those from number `first` on came in this cell.
+        `source` are the lines of the cell. `ended`: it was not to go on with anything eager."""
         self.report = report
         self.used = used
         self.seconds = seconds
+        self.source = source
         self.compiled = report.executed > 0
-        self.again = _again(programs or [], first)
+        self.pill = "ended early" if ended else "compiled" if self.compiled else "ran eagerly"
+        self.edge = "good" if self.compiled and not ended else "warn"
+        self.outside = report.outside()
+        # Where Dynamo says which name changed, what tpu-core finds to differ is the same told worse.
+        self.again, short = _again(programs or [], first)
+        if report.traced is not None and not short:
+            self.again = [(f"line {_lines(each)}", each.why) for each in report.retraced[:_MOST_AGAIN]]
 
     def html(self) -> str:
-        pill, edge = ("compiled", "good") if self.compiled else ("ran eagerly", "warn")
-        parts = [blocks.headline(pill, edge, self._title(), blocks.duration(self.seconds))]
-        if pairs := self._numbers():
-            parts.append(blocks.tiles([(name, value, "") for name, value in pairs]))
+        return fitting(self._html, len(self.outside))
+
+    def _html(self, most: int) -> str:
+        facts: list[str | tuple[str, str]] = [blocks.duration(self.seconds)]
+        if self._broken():
+            facts.append((self._broken(), "warn"))
+        parts = [blocks.headline(self.pill, self.edge, self._title(), *facts)]
+        if numbers := self._numbers():
+            parts.append(blocks.tiles(numbers))
         if self.again:
             parts.append(blocks.table(("line", "compiled again because"), self.again))
-        if rows := self._eager():
-            parts.append(blocks.table(("line", "ran eagerly because"), rows))
+        parts.append(outside_table(self.outside, self.source, most))
         parts += [blocks.paragraph(note, muted=True) for note in self.report.notes]
         return blocks.card(*parts)
 
     def text(self) -> str:
-        head = "compiled" if self.compiled else "ran eagerly"
-        lines = [f"{head} · {self._title()} · {blocks.duration(self.seconds)}"]
-        lines += blocks.columns(self._numbers())
+        facts = [self.pill, self._title(), blocks.duration(self.seconds), self._broken()]
+        lines = [" · ".join(filter(None, facts))]
+        lines += blocks.columns(
+            [(name, f"{value} ({detail})" if detail else value) for name, value, detail in self._numbers()]
+        )
         if self.again:
             lines.append("  compiled again:")
             lines += blocks.columns([(line, why.replace("`", "")) for line, why in self.again], "    ")
-        if rows := self._eager():
-            lines.append("  ran eagerly:")
-            lines += blocks.columns([(f"line {line}", why.replace("`", "")) for line, why in rows], "    ")
-        lines += [f"  {note.replace('`', '')}" for note in self.report.notes]
+        lines += outside_text(self.outside, self.source)
+        for note in self.report.notes:
+            lines += textwrap.wrap(note.replace("`", ""), WIDTH, initial_indent="  ", subsequent_indent="  ")
         return "\n".join(lines)
 
     def _title(self) -> str:
         lines = self.report.compiled_lines()
         if not self.compiled:
             return "no program was made from this cell"
-        return f"line{'s' if len(lines) != 1 else ''} {blocks.spans(lines)}" if lines else "parts of lines"
+        return f"{plural(len(lines), 'line', False)} {blocks.spans(lines)}" if lines else "parts of lines"
 
-    def _numbers(self) -> list[tuple[str, str]]:
-        used = self.used
+    def _broken(self) -> str:
+        count = sum(each.broke for each in self.report.breaks)
+        return f"graph breaks in {plural(count, 'place')}" if count else ""
+
+    def _numbers(self) -> list[tuple[str, str, str]]:
+        used, traced = self.used, self.report.traced
+        graphs = []
+        if traced is not None:
+            graphs = [("graphs traced", f"{traced[0]:,}", plural(traced[1], "break"))]
         if used is None:
             return [
-                ("programs captured", f"{self.report.graphs:,}"),
-                ("runs of them", f"{self.report.executed:,}"),
+                ("programs captured", f"{self.report.graphs:,}", ""),
+                ("runs of them", f"{self.report.executed:,}", ""),
+                *graphs,
             ]
         return [
-            ("programs compiled", f"{used.compiles:,}"),
-            ("compile time", blocks.duration(used.compile_seconds)),
-            ("cache hits", f"{used.cache_hits:,}"),
-            ("programs executed", f"{used.executions:,}"),
+            ("programs compiled", f"{used.compiles:,}", ""),
+            ("compile time", blocks.duration(used.compile_seconds), ""),
+            ("cache hits", f"{used.cache_hits:,}", ""),
+            ("programs executed", f"{used.executions:,}", ""),
+            *graphs,
         ]
 
-    def _eager(self) -> list[tuple[str, str]]:
-        """Lines that touch the device but ran eagerly, those with the same reason together."""
-        rows = []
-        for why, group in groupby(self.report.eager_lines(), key=lambda row: row[1]):
-            rows.append((blocks.spans([line for line, _ in group]), why))
-        return rows
+
+def fitting(html: Callable[[int], str], rows: int) -> str:
+    """The HTML of a card with as many of its rows as its size allows."""
+    while True:
+        made = html(rows)
+        if len(made.encode()) <= _MOST_BYTES or rows == 0:
+            return made
+        rows -= 1
+
+
+def plural(count: int, word: str, number: bool = True) -> str:
+    """`3 places`."""
+    words = word if count == 1 else f"{word}s"
+    return f"{count:,} {words}" if number else words
+
+
+def outside_table(found: Sequence[Finding], source: Sequence[str], most: int, head: str = _OUTSIDE) -> str:
+    """What was not in a program: line, its text, why and the cure."""
+    if not found:
+        return ""
+    rows = [
+        (
+            _lines(each),
+            f"`{_code(each, source)}`" + (f" in {each.place}" if each.place else ""),
+            each.why + (f". Instead: {each.cure}" if each.cure else ""),
+        )
+        for each in found[:most]
+    ]
+    more = len(found) - len(rows)
+    rest = blocks.paragraph(f"and {more} more: the text form of this card has them all", True) if more else ""
+    return blocks.table(("line", head, "because"), rows) + rest
+
+
+def outside_text(found: Sequence[Finding], source: Sequence[str], head: str = _OUTSIDE) -> list[str]:
+    """The same, for a terminal."""
+    if not found:
+        return []
+    lines = [f"  {head}:"]
+    for each in found:
+        lines.append(f"    line {_lines(each)}  {_code(each, source)}")
+        words = [f"in {each.place}: {each.why}" if each.place else each.why]
+        words += [f"Instead: {each.cure}"] if each.cure else []
+        for part in words:
+            indent = " " * 8
+            lines += textwrap.wrap(
+                part.replace("`", ""), WIDTH, initial_indent=indent, subsequent_indent=indent
+            )
+    return lines
+
+
+def _lines(found: Finding) -> str:
+    if not found.line:
+        return "?"
+    return str(found.line) if found.last == found.line else f"{found.line}–{found.last}"
+
+
+def _code(found: Finding, source: Sequence[str]) -> str:
+    """The text of the place, as one line."""
+    text = found.text
+    if not text and 0 < found.line <= len(source):
+        text = source[found.line - 1].strip() + (" …" if found.last > found.line else "")
+    text = text.replace("`", "'")
+    return text if len(text) <= _MOST_TEXT - 12 else text[: _MOST_TEXT - 13] + "…"
 
 
 _MOST_AGAIN = 5
 
 
-def _again(programs: list[dict[str, Any]], first: int) -> list[tuple[str, str]]:
-    """Lines and reasons of what this cell compiled again; of programs that do the same, the last one's."""
+def _again(programs: list[dict[str, Any]], first: int) -> tuple[list[tuple[str, str]], bool]:
+    """Lines and reasons of what this cell compiled again, of programs that do the same the last one's;
+    and whether one of them is a last short batch."""
     known = {each["number"]: each for each in programs}
     families: dict[str, list[dict[str, Any]]] = {}
     for each in programs:
         if each["number"] >= first and each["stage"] == "compiled" and each["why"] != "first":
             families.setdefault(each["family"], []).append(each)
     counts: dict[tuple[str, str], int] = {}
+    short = False
     for members in families.values():
         last = members[-1]
         why = short_batch(last, known) if len(members) == 1 else None
+        short = short or why is not None
         row = last.get("place", ""), why or reason(last)
         counts[row] = counts.get(row, 0) + len(members)
     rows = sorted(counts.items(), key=lambda row: -row[1])[:_MOST_AGAIN]
-    return [(place, f"{why} ({count:,} programs)" if count > 1 else why) for (place, why), count in rows]
+    told = [(place, f"{why} ({count:,} programs)" if count > 1 else why) for (place, why), count in rows]
+    return told, short

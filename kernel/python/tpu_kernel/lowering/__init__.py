@@ -8,12 +8,18 @@ run        straight-line statements, planned when reached
 outline    functions made of them, and what they bound
 cell       a lowered cell
 backend    torch.compile
+dynamo     what Dynamo's books say it did
+causes     its reasons in plain words
+findings   where in the cell that was
+explain    a cell looked through without running it
 session    cells kept by text; `run_cell` for magics and modes
 """
 
 from __future__ import annotations
 
+from .errors import CellError
+from .findings import Finding
 from .report import Report
-from .session import CellError, Lowering
+from .session import Lowering
 
-__all__ = ["CellError", "Lowering", "Report"]
+__all__ = ["CellError", "Finding", "Lowering", "Report"]

@@ -11,9 +11,13 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from . import dynamo as books
+from .causes import is_error
 from .classify import Classifier, Verdict
+from .errors import NotWhole
 from .optimizers import stepped, stepper_of
 from .outline import Outlined
+from .report import NO_PROGRAM
 from .values import Values, device_type, torch_module
 
 if TYPE_CHECKING:
@@ -28,12 +32,25 @@ class _Fallbacks(logging.Filter):
         return hasattr(record, "artifact_name") or not record.name.startswith(_TALKATIVE)
 
 
+@contextlib.contextmanager
+def quiet_fallbacks() -> Iterator[None]:
+    """What Dynamo could not follow is told by a card, not logged."""
+    handlers = {handler for logger in _loggers_of_torch() for handler in logger.handlers}
+    quiet = _Fallbacks()
+    for handler in handlers:
+        handler.addFilter(quiet)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(quiet)
+
+
 _TALKATIVE = tuple(
     f"torch.{part}" for part in ("_dynamo", "_functorch", "_guards", "_inductor", "_logging", "_subclasses")
 )
 
 
-_NO_PROGRAM = "PyTorch's compiler made no program of it"
 _loggers: tuple[int, list[logging.Logger]] = (0, [])
 
 
@@ -51,10 +68,13 @@ def _loggers_of_torch() -> list[logging.Logger]:
 running: Outlined | None = None
 #: While a cell is profiled: told the lines of a function that was called, and how many programs it ran.
 watch: Callable[[tuple[int, ...], int], None] | None = None
+_cell: LoweredCell | None = None
 
 
 class TorchBackend:
     """`torch.compile` with static shapes; a failure to compile runs that part eagerly."""
+
+    fullgraph = False
 
     def values(self) -> Values:
         return Values(device_type())
@@ -68,36 +88,21 @@ class TorchBackend:
         if cell.values.torch is None and torch_module() is not None:
             cell.values = self.values()
             cell.classifier = self.classifier(cell.values, cell.namespace)
-        handlers = {handler for logger in _loggers_of_torch() for handler in logger.handlers}
-        quiet = _Fallbacks()
-        for handler in handlers:
-            handler.addFilter(quiet)
-        try:
-            yield
-        finally:
-            for handler in handlers:
-                handler.removeFilter(quiet)
+        before = books.mark()
+        books.forget()
+        with quiet_fallbacks():
+            try:
+                yield
+            finally:
+                cell.learn(books.since(before))
 
     def compile(self, outlined: Outlined) -> Callable[..., Any]:
-        torch = torch_module()
-        inner = _default_backend()
-
-        def backend(graph: Any, inputs: Any, **options: Any) -> Any:
-            outlined.graphs += 1
-            program = inner(graph, inputs, **options)
-
-            def counted(*arguments: Any) -> Any:
-                outlined.executed += 1
-                return program(*arguments)
-
-            return counted
-
-        return torch.compile(outlined.function, backend=backend, dynamic=False)
+        return torch_module().compile(outlined.function, backend=_program_of, dynamic=False)
 
     def call(self, cell: LoweredCell, outlined: Outlined) -> Any:
         import torch._dynamo as dynamo
 
-        global running
+        global running, _cell
         report = cell.report
         optimizers = [cell.namespace[name] for name in outlined.optimizers]
         steppers = [
@@ -106,8 +111,9 @@ class TorchBackend:
         ]
         graphs, executed = outlined.graphs, outlined.executed
         before = dynamo.config.suppress_errors
-        dynamo.config.suppress_errors = True
+        dynamo.config.suppress_errors = not self.fullgraph
         running = outlined
+        _cell = cell
         try:
             value = outlined.run(cell.namespace, steppers)
             for optimizer in optimizers:
@@ -119,7 +125,7 @@ class TorchBackend:
             outlined.call = self.compile(outlined)
             raise
         finally:
-            running = None
+            running = _cell = None
             dynamo.config.suppress_errors = before
             report.graphs += outlined.graphs - graphs
             report.executed += outlined.executed - executed
@@ -127,11 +133,43 @@ class TorchBackend:
                 watch(outlined.lines, outlined.executed - executed)
             if outlined.executed > executed:
                 report.compiled.update(outlined.lines)
-            else:
+            elif not self.fullgraph:
                 limit = dynamo.config.recompile_limit
                 full = outlined.graphs >= limit
-                why = f"PyTorch compiles for {limit} shapes at most" if full else _NO_PROGRAM
+                why = f"PyTorch compiles for {limit} shapes at most" if full else NO_PROGRAM
                 report.ran_eagerly(outlined.lines, why)
+
+
+class FullGraphBackend(TorchBackend):
+    """Ends the cell at the first thing that touches the device and is in no program."""
+
+    fullgraph = True
+
+    def call(self, cell: LoweredCell, outlined: Outlined) -> Any:
+        import torch._dynamo as dynamo
+        from torch._dynamo.exc import TorchDynamoException
+
+        try:
+            # Unlike `fullgraph`, this does not let sizes and numbers that depend on values pass.
+            with dynamo.error_on_graph_break(True):
+                return super().call(cell, outlined)
+        except TorchDynamoException as error:
+            trouble = books.last_noted() or books.trouble_of(error, cell.filename)
+        if is_error(trouble.reason):
+            return self._as_it_is(cell, outlined)
+        found = cell.findings.add(trouble)
+        first = outlined.lines[0]
+        raise NotWhole(found.line or first, found.why, found.place, first)
+
+    def _as_it_is(self, cell: LoweredCell, outlined: Outlined) -> Any:
+        """The code is wrong, whoever runs it: its error is to be its own."""
+        optimizers = [(name, cell.namespace[name]) for name in outlined.optimizers]
+        steppers = [stepper_of(optimizer, cell.values, name, cell.report) for name, optimizer in optimizers]
+        outlined.call = outlined.function
+        try:
+            return outlined.run(cell.namespace, steppers)
+        finally:
+            outlined.call = self.compile(outlined)
 
 
 class EagerBackend(TorchBackend):
@@ -149,6 +187,40 @@ class _NothingIsDeviceWork(Classifier):
 
     def judge(self, *_: Any) -> Verdict:
         return Verdict(False)
+
+
+class _Refused(Exception):
+    """No program may be made of this graph: Dynamo then lets its statements run as they are."""
+
+
+def _program_of(graph: Any, inputs: Any, **options: Any) -> Callable[..., Any]:
+    """The backend: TorchTPU's, counted for the function that runs.
+
+    One for all functions: Dynamo compiles what they call again for each backend it meets.
+    """
+    if running is not None and _cell is not None:
+        running.graphs += 1
+        books.read_guards(_cell.namespace)
+    left = books.on_cpu(graph)
+    if left is not None:
+        # TorchTPU can take no tensor that is on the CPU into a program: it fails, or ends the process.
+        books.note(left)
+        if _cell is not None and _cell.backend.fullgraph:
+            raise _Refused(left.reason)
+        return graph.forward
+    if running is not None and running.backward and books.continues_gradients(graph):
+        # Dynamo's `backward()` passes over what came before the break, and says nothing: parameters
+        # would stop moving.
+        books.note(books.apart(running.function.__code__.co_filename, running.backward))
+        raise _Refused(books.APART)
+    program = _default_backend()(graph, inputs, **options)
+
+    def counted(*arguments: Any) -> Any:
+        if running is not None:
+            running.executed += 1
+        return program(*arguments)
+
+    return counted
 
 
 def _renew(outlined: Outlined) -> None:

@@ -16,6 +16,9 @@ from types import CodeType
 from typing import Any
 
 from .classify import Classifier
+from .dynamo import Trace
+from .errors import NotWhole
+from .findings import Findings
 from .hazards import Hazards, NotebookFunctions, defined
 from .names import SCOPE_READERS, is_simple
 from .outline import Compiler, Outlined
@@ -60,6 +63,7 @@ class LoweredCell:
         self.classifier: Classifier = backend.classifier(self.values, namespace)
         self.hazards = Hazards()
         self.report = Report()
+        self.findings = Findings(filename, self._known_as)
         self.runs: list[Run] = []
         self.running = False
         self._state: tuple[Any, ...] = ()
@@ -155,7 +159,7 @@ class LoweredCell:
 
     def _execute_run(self, number: int) -> None:
         if self._reaches_scope:
-            self._look_around(afresh=True)
+            self.look_around(afresh=True)
         self.runs[number].execute()
 
     # -- running -------------------------------------------------------------------
@@ -166,6 +170,12 @@ class LoweredCell:
 
     def call(self, outlined: Outlined) -> Any:
         return self.backend.call(self, outlined)
+
+    def leave(self, lines: tuple[int, ...], why: str) -> None:
+        """A statement is to run eagerly now."""
+        self.report.ran_eagerly(lines, why)
+        if why and self.backend.fullgraph:
+            raise NotWhole(lines[0], why, "", lines[0])
 
     def run_code(self, code: CodeType, mode: str) -> Any:
         if mode == "eval":
@@ -184,12 +194,12 @@ class LoweredCell:
         value = None
         try:
             with self.backend.session(self):
-                self._look_around()
+                self.look_around()
                 for step in self.steps:
                     value = None
                     if step.run is not None:
                         if self._reaches_scope:
-                            self._look_around(afresh=True)
+                            self.look_around(afresh=True)
                         value = step.run.execute()
                     else:
                         assert step.code is not None
@@ -200,7 +210,22 @@ class LoweredCell:
             self.report.seconds = time.perf_counter() - started
         return value, self.report
 
-    def _look_around(self, afresh: bool = False) -> None:
+    def learn(self, trace: Trace | None) -> None:
+        """Dynamo's part of the report. What was found when programs were made holds as long as they do."""
+        report = self.report
+        if trace is not None:
+            report.traced = trace.graphs, trace.breaks
+            made = [outlined.lines for run in self.runs for outlined in run.functions.values()]
+            self.findings.learn(trace, made)
+            report.retraced = self.findings.guards(trace)
+        report.take_over(self.findings)
+
+    def _known_as(self, file: str) -> str:
+        """`In[3]` of a cell; of a file its name."""
+        name = getattr(self._compiler, "format_code_name", lambda _: None)(file)
+        return name[1] if name else file.rpartition("/")[2]
+
+    def look_around(self, afresh: bool = False) -> None:
         """Find out which functions of the notebook see which names; plans for another
         situation are void (the functions they made are kept)."""
         if not self.classifier.outlines:

@@ -42,6 +42,8 @@ class Outlined:
     tools: tuple[str, ...] = ()
     # Names of the optimizers it steps; their steppers are its last parameters.
     optimizers: tuple[str, ...] = ()
+    # The line of its `backward()`; 0 without one.
+    backward: int = 0
     call: Callable[..., Any] | None = None
     # Counted by the backend wrapper: programs captured from this function, and calls of them.
     graphs: int = 0
@@ -151,7 +153,9 @@ def outline(
     # would fill, and which `%reset` empties.
     own = {"__name__": namespace.get("__name__", "__main__"), "__builtins__": builtins}
     tools = tuple(sorted(code_names(code)[0]))
-    return Outlined(FunctionType(code, own), parameters, outputs, lines, returns, tools, stepping)
+    backward = next((s.lineno for s in statements if runs_backward(s)), 0)
+    function = FunctionType(code, own)
+    return Outlined(function, parameters, outputs, lines, returns, tools, stepping, backward)
 
 
 def _step_call(statement: ast.stmt) -> ast.stmt:

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .causes import cure_of
+from .findings import Finding, Findings
+
+#: Why lines ran eagerly of which PyTorch's compiler made nothing, until it is known better.
+NO_PROGRAM = "PyTorch's compiler made no program of it"
+
 
 @dataclass
 class Report:
@@ -17,20 +23,57 @@ class Report:
     executed: int = 0
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    # Dynamo's own count of graphs and breaks in this run; None when it traced nothing.
+    traced: tuple[int, int] | None = None
+    # Where programs of this cell end early, found in this run or when they were made.
+    breaks: list[Finding] = field(default_factory=list)
+    # Guards that failed in this run.
+    retraced: list[Finding] = field(default_factory=list)
 
     def ran_eagerly(self, lines: tuple[int, ...], why: str) -> None:
         for line in lines:
             if why or line not in self.eager:
                 self.eager[line] = why
 
+    def take_over(self, known: Findings) -> None:
+        """Of lines without a program the reason, where it is known; of the rest where programs end."""
+        told = set()
+        for line, why in self.eager.items():
+            if why == NO_PROGRAM and known.failed:
+                found = known.failed.get(line) or next(iter(known.failed.values()))
+                self.eager[line] = f"{found.why} (in {found.place})" if found.place else found.why
+                told.add(found)
+        self.breaks = [
+            each
+            for each in known.breaks
+            if each not in told and (each.place or not self.eager.get(each.line))
+        ]
+
     def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
 
     def compiled_lines(self) -> list[int]:
-        """Lines that ran in programs and never eagerly."""
-        return sorted(line for line in self.compiled if not self.eager.get(line))
+        """Lines that ran in programs, and never eagerly."""
+        broken = {found.line for found in self.breaks if not found.place}
+        return sorted(line for line in self.compiled - broken if not self.eager.get(line))
 
     def eager_lines(self) -> list[tuple[int, str]]:
         """Device lines that ran eagerly, with the reason."""
         return sorted((line, why) for line, why in self.eager.items() if why)
+
+    def outside(self) -> list[Finding]:
+        """All that was not in a program: lines that ran eagerly and places where a program ended."""
+        broken = {found.line for found in self.breaks if not found.place}
+        rows = list(self.breaks)
+        group: Finding | None = None
+        for line, why in self.eager_lines():
+            if line in broken:
+                continue
+            if group is not None and group.why == why and line == group.last + 1:
+                rows.remove(group)
+                group = Finding(group.line, why, group.cure, last=line)
+            else:
+                group = Finding(line, why, cure_of(why))
+            rows.append(group)
+        return sorted(rows, key=lambda row: (row.line or 1 << 30, bool(row.place)))

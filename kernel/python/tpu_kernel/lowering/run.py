@@ -74,7 +74,7 @@ class Run:
                 value = cell.call(piece.outlined)
             else:
                 assert piece.code is not None
-                cell.report.ran_eagerly(piece.lines, piece.why)
+                cell.leave(piece.lines, piece.why)
                 value = cell.run_code(piece.code, piece.mode)
             index = piece.end
         return value

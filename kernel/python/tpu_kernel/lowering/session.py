@@ -5,20 +5,20 @@ from __future__ import annotations
 import ast
 from collections import OrderedDict
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .backend import TorchBackend
 from .cell import LoweredCell
+from .errors import CellError
 from .hazards import NotebookFunctions
 from .report import Report
+
+if TYPE_CHECKING:
+    from .explain import Explanation
 
 _KEPT_CELLS = 256
 _OWN = "tpu_kernel.lowering"
 _RESUMED = "torch_dynamo_resume_in_<module>"
-
-
-class CellError(Exception):
-    """The cell cannot be compiled for a reason the user can act on."""
 
 
 class Lowering:
@@ -46,6 +46,28 @@ class Lowering:
             tree = shell.transform_ast(shell.compile.ast_parse(shown, name))
             cell = self._lower(tree, name, shown, interactivity)
         return self._execute(cell)
+
+    def explain(self, source: str, first_line: int, text: str) -> Explanation:
+        """What `run` would make of it, without running it."""
+        from .explain import ExplainBackend, Explanation
+
+        shell = self.shell
+        shown = "\n" * (first_line - 1) + source
+        name = shell.compile.cache(shown, running_number(shell), raw_code=text)
+        tree = shell.transform_ast(shell.compile.ast_parse(shown, name))
+        refuse_await(tree)
+        names = dict(shell.user_ns)
+        functions = self._functions_of(shell)
+        explanation = Explanation(
+            LoweredCell(tree, name, names, shell.compile, ExplainBackend(), "last_expr", functions)
+        )
+        explanation.look()
+        return explanation
+
+    def _functions_of(self, shell: Any) -> NotebookFunctions:
+        if self._functions is None or self._functions.namespace is not shell.user_ns:
+            self._functions = NotebookFunctions(shell.user_ns, shell.compile)
+        return self._functions
 
     def run_tree(self, tree: ast.Module, name: str, text: str, interactivity: str) -> tuple[Any, Report]:
         """Run a cell that IPython has parsed already; `text` is what it was made from."""
@@ -83,11 +105,8 @@ class Lowering:
         refuse_await(tree)
         shell = self.shell
         key = self._key(text, interactivity)
-        if self._functions is None or self._functions.namespace is not shell.user_ns:
-            self._functions = NotebookFunctions(shell.user_ns, shell.compile)
-        cell = LoweredCell(
-            tree, name, shell.user_ns, shell.compile, self.backend, interactivity, self._functions
-        )
+        functions = self._functions_of(shell)
+        cell = LoweredCell(tree, name, shell.user_ns, shell.compile, self.backend, interactivity, functions)
         self.cells[key] = cell
         while len(self.cells) > _KEPT_CELLS:
             self.cells.popitem(last=False)

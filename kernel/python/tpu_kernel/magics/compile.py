@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class, output_can_be_silenced
 
 from ..cards import show
 from ..cards.compile import CompileCard
+from ..cards.preview import PreviewCard
 from ..lowering import Report
+from ..lowering.backend import FullGraphBackend
 from . import measure, options
-from .running import is_timed, lowering_of, run_below, run_body
+from .running import cell_lines, explain_body, is_timed, lowering_of, run_below, run_body
 
 _MAGIC = "%%tpu_compile"
 
@@ -27,7 +30,7 @@ class CompileMagics(Magics):
 
         Usage:
 
-          %%tpu_compile [--quiet] [--compare]
+          %%tpu_compile [--explain] [--fullgraph] [--compare] [--quiet]
 
         The cell means what it means without the magic: assignments, imports, functions and classes,
         the last expression's `Out`, exceptions and their lines. Running the same text again compiles
@@ -35,8 +38,12 @@ class CompileMagics(Magics):
 
         Options:
 
-          --quiet    no card
-          --compare  run the cell eagerly and compiled in turn, and show how they differ
+          --explain    say what would become programs and what would not, and why, without running
+                       the cell: nothing is assigned, executed or drawn at random
+          --fullgraph  end the cell at the first thing that touches the device and would be in no
+                       program: the card and the error say what it is. What stood before it has run
+          --compare    run the cell eagerly and compiled in turn, and show how they differ
+          --quiet      no card
 
         What becomes a program:
 
@@ -62,11 +69,14 @@ class CompileMagics(Magics):
         Where PyTorch's compiler cannot follow, that part runs eagerly, with the same result and the
         same errors.
 
-        The card: only what was measured while the cell ran, by the runtime session itself. Programs
-        compiled and the time that took, programs found in a cache instead, programs executed (those
-        of eager lines too), the lines that were compiled, what was compiled again and why, the lines
-        that ran eagerly and why. A cell from which no program was made says `ran eagerly`. A cell
-        that ends in an error shows the error only.
+        The card: only what was measured while the cell ran, by the runtime session and by Dynamo,
+        PyTorch's tracer. Programs compiled and the time that took, programs found in a cache instead,
+        programs executed (those of eager lines too), graphs that Dynamo traced and their breaks, the
+        lines that were compiled. What was compiled again and why: which name was what, and is what
+        now. All that was not in a program, in one list with its line, its text, the reason and the
+        usual cure: lines that ran eagerly, tensors that are on the CPU, and graph breaks, which are
+        places in functions you call where a program ends and another begins. A cell from which no
+        program was made says `ran eagerly`. A cell that ends in an error shows the error only.
 
         Optimizers: the steps of `SGD`, `Adam`, `AdamW`, `Adamax` and `RMSprop` go into programs;
         others step eagerly, and so do those with step hooks. Where the step counter is a CPU scalar
@@ -108,20 +118,42 @@ class CompileMagics(Magics):
             from .compare import compare
 
             return compare(self.shell, lowering, _MAGIC, cell)
+        if "explain" in chosen:
+            if len(chosen) > 1:
+                raise UsageError(f"{_MAGIC}: `--explain` runs nothing, so it stands alone")
+            preview = explain_body(self.shell, lowering, _MAGIC, cell)
+            show(PreviewCard(preview, cell_lines(self.shell, cell)))
+            return None
+        if "fullgraph" in chosen:
+            lowering = lowering_of(self.shell, "fullgraph", FullGraphBackend)
         if "quiet" in chosen or is_timed():
             return run_body(self.shell, lowering, _MAGIC, cell)[0]
-        before = measure.counters()
-        first = measure.next_program()
-        started = time.perf_counter()
-        report: Report | None = None
+        began = _Begin()
+        lowering.last = None
         try:
             value, report = run_body(self.shell, lowering, _MAGIC, cell)
+        except UsageError:
+            if "fullgraph" in chosen and lowering.last is not None:
+                self._show(lowering.last, began, cell, ended=True)
+            raise
         finally:
-            if report is None:
-                # An error: the card would only stand in the way of the traceback.
-                lowering.last = None
-        now = measure.counters(settle=True)
-        used = now.since(before) if now is not None else None
-        _, programs = measure.programs() if used is None or used.compiles else (0, [])
-        show(CompileCard(report, used, time.perf_counter() - started, programs, first))
+            # After any other error a card would only stand in the way of the traceback.
+            lowering.last = None
+        self._show(report, began, cell)
         return value
+
+    def _show(self, report: Report, began: _Begin, cell: str, ended: bool = False) -> None:
+        now = measure.counters(settle=True)
+        used = now.since(began.counters) if now is not None else None
+        _, programs = measure.programs() if used is None or used.compiles else (0, [])
+        seconds, source = time.perf_counter() - began.moment, cell_lines(self.shell, cell)
+        show(CompileCard(report, used, seconds, programs, began.program, source, ended))
+
+
+class _Begin:
+    """Where everything stood when a cell began."""
+
+    def __init__(self) -> None:
+        self.counters = measure.counters()
+        self.program = measure.next_program()
+        self.moment = time.perf_counter()

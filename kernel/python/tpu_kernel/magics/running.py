@@ -13,33 +13,48 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
 from ..lowering import CellError, Lowering, Report
-from ..lowering.backend import EagerBackend
+from ..lowering.backend import EagerBackend, TorchBackend
 from ..lowering.session import before
 
-_LOWERINGS: weakref.WeakKeyDictionary[Any, Lowering] = weakref.WeakKeyDictionary()
+if TYPE_CHECKING:
+    from ..lowering.explain import Explanation
+
+_LOWERINGS: weakref.WeakKeyDictionary[Any, dict[str, Lowering]] = weakref.WeakKeyDictionary()
 _BLANK = re.compile(r"(?:[^\S\n]*\n)*")
 
 
-def lowering_of(shell: Any) -> Lowering:
-    """The lowered cells of this shell."""
-    if shell not in _LOWERINGS:
-        _LOWERINGS[shell] = Lowering(shell)
-    return _LOWERINGS[shell]
+def lowering_of(shell: Any, kind: str = "", make: Callable[[], Any] = TorchBackend) -> Lowering:
+    """The lowered cells of this shell; those of each kind of backend are kept apart."""
+    kept = _LOWERINGS.setdefault(shell, {})
+    if kind not in kept:
+        kept[kind] = Lowering(shell, make())
+    return kept[kind]
 
 
 def run_body(shell: Any, lowering: Lowering, magic: str, body: str) -> tuple[Any, Report]:
     """Run a cell magic's body with the line numbers of the cell it stands in."""
+    return _with_body(shell, lowering, lowering.run, magic, body)
+
+
+def explain_body(shell: Any, lowering: Lowering, magic: str, body: str) -> Explanation:
+    """What would become of a cell magic's body."""
+    return _with_body(shell, lowering, lowering.explain, magic, body)
+
+
+def _with_body(
+    shell: Any, lowering: Lowering, do: Callable[[str, int, str], Any], magic: str, body: str
+) -> Any:
     trim_tracebacks(shell)
     text, first_line = _place(shell, body)
     try:
         source = _transformed(shell, body)
         with _as_wanted(lowering):
-            return lowering.run(source, first_line, text)
+            return do(source, first_line, text)
     except CellError as error:
         raise UsageError(f"{magic}: {error}") from None
 
@@ -113,6 +128,11 @@ def _transformed(shell: Any, body: str) -> str:
         if len(_SOURCES) > _KEPT_SOURCES:
             _SOURCES.popitem(last=False)
     return _SOURCES[key]
+
+
+def cell_lines(shell: Any, body: str) -> list[str]:
+    """The lines of the cell a magic's body stands in."""
+    return _place(shell, body)[0].splitlines()
 
 
 def _place(shell: Any, body: str) -> tuple[str, int]:
