@@ -5,6 +5,7 @@ compile  what %%tpu_compile did
 compare  how a cell differs eagerly and compiled
 explain  what an error means, what old names are called now
 free     what was freed
+hlo      programs as text
 memory   who holds HBM
 preview  what %%tpu_compile would do
 shortage what did not fit into HBM

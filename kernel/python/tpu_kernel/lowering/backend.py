@@ -76,6 +76,11 @@ class TorchBackend:
 
     fullgraph = False
 
+    @property
+    def program_of(self) -> Callable[..., Any]:
+        """What Dynamo hands graphs to. Always the same: Dynamo compiles anew for another."""
+        return program_of
+
     def values(self) -> Values:
         return Values(device_type())
 
@@ -97,7 +102,7 @@ class TorchBackend:
                 cell.learn(books.since(before))
 
     def compile(self, outlined: Outlined) -> Callable[..., Any]:
-        return torch_module().compile(outlined.function, backend=_program_of, dynamic=False)
+        return torch_module().compile(outlined.function, backend=self.program_of, dynamic=False)
 
     def call(self, cell: LoweredCell, outlined: Outlined) -> Any:
         import torch._dynamo as dynamo
@@ -193,7 +198,7 @@ class _Refused(Exception):
     """No program may be made of this graph: Dynamo then lets its statements run as they are."""
 
 
-def _program_of(graph: Any, inputs: Any, **options: Any) -> Callable[..., Any]:
+def program_of(graph: Any, inputs: Any, **options: Any) -> Callable[..., Any]:
     """The backend: TorchTPU's, counted for the function that runs.
 
     One for all functions: Dynamo compiles what they call again for each backend it meets.

@@ -188,7 +188,7 @@ class LoweredCell:
 
         When the cell raises, `self.report` still holds what happened so far.
         """
-        self.report = Report()
+        self.report = Report(self.filename)
         self.running = True
         started = time.perf_counter()
         value = None

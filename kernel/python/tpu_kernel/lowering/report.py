@@ -15,6 +15,8 @@ NO_PROGRAM = "PyTorch's compiler made no program of it"
 class Report:
     """Lines by what happened to them, programs, and what was changed for the user's sake."""
 
+    #: The name the cell is compiled under.
+    file: str = ""
     # Line -> why it ran eagerly; "" for ordinary Python that has nothing to do with the device.
     eager: dict[int, str] = field(default_factory=dict)
     compiled: set[int] = field(default_factory=set)

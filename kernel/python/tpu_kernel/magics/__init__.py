@@ -65,7 +65,13 @@ class Magic(NamedTuple):
 
 
 MAGICS = (
-    Magic("tpu_compile", "compile:CompileMagics", "cell", flags=("explain", "fullgraph", "compare", "quiet")),
+    Magic(
+        "tpu_compile",
+        "compile:CompileMagics",
+        "cell",
+        flags=("explain", "fullgraph", "compare", "hlo", "quiet"),
+        values={"save-hlo": ("FOLDER",)},
+    ),
     Magic("tpu_eager", "eager:EagerMagics", "cell", values={"mode": _EAGER}),
     Magic("tpu_profile", "profile:ProfileMagics", "cell", flags=("xprof",), values={"to": ("FOLDER",)}),
     Magic("tpu_mode", "mode:ModeMagics", "line", argument=(*_EAGER, "compiled")),

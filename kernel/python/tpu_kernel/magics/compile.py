@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -10,9 +11,12 @@ from IPython.core.magic import Magics, cell_magic, magics_class, output_can_be_s
 
 from ..cards import show
 from ..cards.compile import CompileCard
+from ..cards.hlo import HloCard
 from ..cards.preview import PreviewCard
 from ..lowering import Report
 from ..lowering.backend import FullGraphBackend
+from ..lowering.session import running_number
+from ..lowering.texts import ProgramText, TextBackend
 from . import measure, options
 from .running import cell_lines, explain_body, is_timed, lowering_of, run_below, run_body
 
@@ -30,7 +34,7 @@ class CompileMagics(Magics):
 
         Usage:
 
-          %%tpu_compile [--explain] [--fullgraph] [--compare] [--quiet]
+          %%tpu_compile [--explain] [--fullgraph] [--compare] [--hlo] [--quiet] [--save-hlo FOLDER]
 
         The cell means what it means without the magic: assignments, imports, functions and classes,
         the last expression's `Out`, exceptions and their lines. Running the same text again compiles
@@ -43,7 +47,9 @@ class CompileMagics(Magics):
           --fullgraph  end the cell at the first thing that touches the device and would be in no
                        program: the card and the error say what it is. What stood before it has run
           --compare    run the cell eagerly and compiled in turn, and show how they differ
+          --hlo        show each program as StableHLO, folded, with an index of its operations
           --quiet      no card
+          --save-hlo FOLDER  as --hlo, and write each program's whole text into FOLDER
 
         What becomes a program:
 
@@ -126,6 +132,12 @@ class CompileMagics(Magics):
             return None
         if "fullgraph" in chosen:
             lowering = lowering_of(self.shell, "fullgraph", FullGraphBackend)
+        if "hlo" in chosen or "save-hlo" in chosen:
+            if "fullgraph" in chosen:
+                raise UsageError(
+                    f"{_MAGIC}: `--hlo` and `--fullgraph` do not go together: run one after the other"
+                )
+            lowering = lowering_of(self.shell, "hlo", TextBackend)
         if "quiet" in chosen or is_timed():
             return run_body(self.shell, lowering, _MAGIC, cell)[0]
         began = _Begin()
@@ -140,7 +152,13 @@ class CompileMagics(Magics):
             # After any other error a card would only stand in the way of the traceback.
             lowering.last = None
         self._show(report, began, cell)
+        if isinstance(lowering.backend, TextBackend):
+            self._show_programs(lowering.backend.programs(report.file), chosen.get("save-hlo"))
         return value
+
+    def _show_programs(self, programs: list[ProgramText], folder: str | None) -> None:
+        saved = save(programs, folder, f"cell-{running_number(self.shell)}", _MAGIC) if folder else []
+        show(HloCard(programs, saved))
 
     def _show(self, report: Report, began: _Begin, cell: str, ended: bool = False) -> None:
         now = measure.counters(settle=True)
@@ -148,6 +166,20 @@ class CompileMagics(Magics):
         _, programs = measure.programs() if used is None or used.compiles else (0, [])
         seconds, source = time.perf_counter() - began.moment, cell_lines(self.shell, cell)
         show(CompileCard(report, used, seconds, programs, began.program, source, ended))
+
+
+def save(programs: list[ProgramText], folder: str, stem: str, magic: str) -> list[str]:
+    """Write each program into a file of its own, relative to the notebook; the files' names."""
+    place, names = Path(folder).expanduser(), []
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for number, program in enumerate(programs, 1):
+            file = place / f"{stem}-program-{number}.stablehlo.mlir"
+            file.write_text(program.text, encoding="utf-8")
+            names.append(str(file))
+    except OSError as error:
+        raise UsageError(f"{magic}: cannot write to `{place}`: {error.strerror}") from None
+    return names
 
 
 class _Begin:
