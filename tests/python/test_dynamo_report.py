@@ -433,3 +433,19 @@ def test_hlo_of_a_long_program_is_cut_and_says_so(notebook: Notebook) -> None:
     found = re.search(r"program 1: lines 3–62, the first 8,000 of ([\d,]+) characters", shown["text/html"])
     assert found and int(found[1].replace(",", "")) > 8000
     assert len(shown["text/html"]) < 16_000
+
+
+def test_sizes_that_are_not_fixed_are_refused_on_the_emulated_chip(notebook: Notebook) -> None:
+    result = notebook.run("%%tpu_compile --dynamic\nX + 1", patience=120)
+    assert (result.content["ename"], result.content["evalue"]) == (
+        "UsageError",
+        "%%tpu_compile: `--dynamic` needs a chip: the emulated one's compiler knows fixed sizes only. "
+        + "Pad to one size, or leave out a last short batch",
+    )
+    run(notebook, "marked = X.clone()\ntorch._dynamo.mark_dynamic(marked, 0)")
+    lines = card(notebook, "%%tpu_compile\na = marked * 2 + 1")
+    assert " ".join(line.strip() for line in outside(lines)) == (
+        "line 2  a = marked * 2 + 1 a size is marked dynamic, and the emulated chip's compiler knows fixed "
+        "sizes only Instead: remove mark_dynamic, and pad to one size"
+    )
+    assert run(notebook, "torch.equal(a, X * 2 + 1)").text == "True"

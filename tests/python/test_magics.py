@@ -58,7 +58,7 @@ def test_stats_without_a_device_say_how_to_get_one(notebook: Notebook) -> None:
     [
         (
             "%%tpu_compile --fast\n1",
-            "%%tpu_compile: no option `--fast`; valid: `--explain`, `--fullgraph`, `--compare`, `--hlo`, "
+            "%%tpu_compile: no option `--fast`; valid: `--explain`, `--fullgraph`, `--dynamic`, `--compare`, `--hlo`, "
             + "`--quiet`, `--save-hlo FOLDER`",
         ),
         ("%%tpu_compile x\n1", "%%tpu_compile takes no argument, only options: `x` is none"),
@@ -219,4 +219,4 @@ def test_stats_agree_with_the_session(device: Notebook) -> None:
 def test_magics_have_help(device: Notebook) -> None:
     result = device.run("%%tpu_compile?")
     page = result.content["payload"][0]["data"]["text/plain"]
-    assert "%%tpu_compile [--explain] [--fullgraph] [--compare] [--hlo]" in page
+    assert "%%tpu_compile [--explain] [--fullgraph] [--dynamic] [--compare] [--hlo]" in page

@@ -177,6 +177,28 @@ class FullGraphBackend(TorchBackend):
             outlined.call = self.compile(outlined)
 
 
+class DynamicBackend(TorchBackend):
+    """Sizes that change become dimensions without a fixed size, in TorchTPU's buckets."""
+
+    #: TorchTPU makes a program for each bucket, a multiple of this size.
+    buckets, bucket_size = 4, 128
+
+    def compile(self, outlined: Outlined) -> Callable[..., Any]:
+        return torch_module().compile(outlined.function, backend=self.program_of, dynamic=None)
+
+    @property
+    def program_of(self) -> Callable[..., Any]:
+        return _bucketed
+
+
+def _bucketed(graph: Any, inputs: Any, **options: Any) -> Callable[..., Any]:
+    sizes = {
+        "num_dynamic_buckets": DynamicBackend.buckets,
+        "bucket_size": DynamicBackend.bucket_size,
+    }
+    return program_of(graph, inputs, options=sizes, **options)
+
+
 class EagerBackend(TorchBackend):
     """Outlines nothing: the cell is run as it is."""
 
@@ -218,6 +240,9 @@ def program_of(graph: Any, inputs: Any, **options: Any) -> Callable[..., Any]:
         # would stop moving.
         books.note(books.apart(running.function.__code__.co_filename, running.backward))
         raise _Refused(books.APART)
+    if running is not None and books.has_open_sizes(inputs) and is_emulated():
+        books.note(books.apart(running.function.__code__.co_filename, running.lines[0], books.OPEN_SIZES))
+        raise _Refused(books.OPEN_SIZES)
     program = _default_backend()(graph, inputs, **options)
 
     def counted(*arguments: Any) -> Any:
@@ -226,6 +251,14 @@ def program_of(graph: Any, inputs: Any, **options: Any) -> Callable[..., Any]:
         return program(*arguments)
 
     return counted
+
+
+def is_emulated() -> bool:
+    """The emulated chip's compiler, XLA for CPUs, has no dimensions without a fixed size."""
+    from .. import device
+
+    identity = device.identity()
+    return identity is None or bool(identity["emulated"])
 
 
 def _renew(outlined: Outlined) -> None:

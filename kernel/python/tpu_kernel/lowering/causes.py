@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from .dynamo import APART, ON_CPU
+from .dynamo import APART, ON_CPU, OPEN_SIZES
 
 #: Why, and what to do; the second may be empty.
 Cause = tuple[str, str]
@@ -80,6 +80,9 @@ def of_dynamo(reason: str) -> Cause:
     """What Dynamo's message means."""
     if reason.startswith(ON_CPU):
         why = f"`{_cut(_name(reason.removeprefix(ON_CPU)), 60)}` is on the CPU"
+        return why, cure_of(why)
+    if reason.startswith(OPEN_SIZES):
+        why = "a size is marked dynamic, and the emulated chip's compiler knows fixed sizes only"
         return why, cure_of(why)
     if reason.startswith(APART):
         return (
@@ -169,6 +172,7 @@ _CURES: tuple[tuple[str, str], ...] = (
     (r"`\.(item|tolist|numpy)\(\)`|`\.cpu\(\)`|`(float|int|bool)\(\)`", _KEEP_TENSOR),
     (r"`(?P<name>\w+)` is on the CPU", '`{name} = {name}.to("tpu")` once, before'),
     (r"`.*` is on the CPU", "move it to the device once, before"),
+    (r"a size is marked dynamic", "remove `mark_dynamic`, and pad to one size"),
     (r".* makes its result on the CPU", 'give it `device="tpu"`'),
     (r"the number `\w+` changes", "keep it in a tensor on the device"),
     (r"decides on a host value", "`torch.where`, or compare after the loop"),

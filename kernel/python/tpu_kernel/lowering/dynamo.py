@@ -84,6 +84,7 @@ _noted: list[Trouble] = []
 #: How a reason begins that is not Dynamo's: the name or text of a tensor follows.
 ON_CPU = "on the CPU: "
 APART = "`backward()` after a graph break"
+OPEN_SIZES = "sizes that are not fixed"
 #: What Dynamo calls the rest of a function after a break.
 RESUMED = "torch_dynamo_resume_in_"
 
@@ -123,7 +124,7 @@ def since(before: Mark) -> Trace | None:
             continue
         if metrics.co_name == "<module>":
             begun.add((metrics.co_filename, metrics.co_firstlineno))
-        if metrics.fail_type is not None and APART not in (metrics.fail_reason or ""):
+        if metrics.fail_type is not None and "_Refused" not in (metrics.fail_reason or ""):
             troubles.append(_failed(metrics))
     return Trace(now.graphs - before.graphs, now.breaks - before.breaks, troubles, recompiles, begun)
 
@@ -165,9 +166,16 @@ def last_noted() -> Trouble | None:
     return _noted.pop() if _noted else None
 
 
-def apart(file: str, line: int) -> Trouble:
-    """A `backward()` that must not be traced."""
-    return Trouble((Spot(file, line, "<module>", _text(file, line)),), APART)
+def apart(file: str, line: int, reason: str = APART) -> Trouble:
+    """A `backward()` that must not be traced, or a function that cannot be compiled."""
+    return Trouble((Spot(file, line, "<module>", _text(file, line)),), reason, whole=reason != APART)
+
+
+def has_open_sizes(inputs: Any) -> bool:
+    """Is a dimension of an input without a fixed size? Dynamo then gives the size as an input too."""
+    import torch
+
+    return any(isinstance(each, torch.SymInt) for each in inputs)
 
 
 def trouble_of(error: BaseException, file: str) -> Trouble:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .causes import is_error, of_dynamo, of_guard
-from .dynamo import APART, ON_CPU, Spot, Trace, Trouble, plain
+from .dynamo import APART, ON_CPU, OPEN_SIZES, Spot, Trace, Trouble, plain
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Findings:
         spot = trouble.stack[-1]
         line = self._line(trouble)
         place = "" if self._is_cell(spot) else self._place(spot)
-        broke = not (trouble.reason.startswith((ON_CPU, APART)) or is_error(trouble.reason))
+        broke = not (trouble.reason.startswith((ON_CPU, APART, OPEN_SIZES)) or is_error(trouble.reason))
         key = spot.file, spot.line, why
         if trouble.whole and spot.function and place:
             why += f"; all of `{spot.function}` runs eagerly"

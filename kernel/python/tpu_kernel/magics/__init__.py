@@ -69,7 +69,7 @@ MAGICS = (
         "tpu_compile",
         "compile:CompileMagics",
         "cell",
-        flags=("explain", "fullgraph", "compare", "hlo", "quiet"),
+        flags=("explain", "fullgraph", "dynamic", "compare", "hlo", "quiet"),
         values={"save-hlo": ("FOLDER",)},
     ),
     Magic("tpu_eager", "eager:EagerMagics", "cell", values={"mode": _EAGER}),

@@ -14,7 +14,7 @@ from ..cards.compile import CompileCard
 from ..cards.hlo import HloCard
 from ..cards.preview import PreviewCard
 from ..lowering import Report
-from ..lowering.backend import FullGraphBackend
+from ..lowering.backend import DynamicBackend, FullGraphBackend, is_emulated
 from ..lowering.session import running_number
 from ..lowering.texts import ProgramText, TextBackend
 from . import measure, options
@@ -34,7 +34,7 @@ class CompileMagics(Magics):
 
         Usage:
 
-          %%tpu_compile [--explain] [--fullgraph] [--compare] [--hlo] [--quiet] [--save-hlo FOLDER]
+          %%tpu_compile [--explain] [--fullgraph] [--dynamic] [--compare] [--hlo] [--quiet] [--save-hlo FOLDER]
 
         The cell means what it means without the magic: assignments, imports, functions and classes,
         the last expression's `Out`, exceptions and their lines. Running the same text again compiles
@@ -46,6 +46,8 @@ class CompileMagics(Magics):
                        the cell: nothing is assigned, executed or drawn at random
           --fullgraph  end the cell at the first thing that touches the device and would be in no
                        program: the card and the error say what it is. What stood before it has run
+          --dynamic    let sizes that change be sizes without a fixed value, in up to 4 buckets of 128:
+                       on a chip only, the emulated one's compiler knows fixed sizes only
           --compare    run the cell eagerly and compiled in turn, and show how they differ
           --hlo        show each program as StableHLO, folded, with an index of its operations
           --quiet      no card
@@ -138,6 +140,15 @@ class CompileMagics(Magics):
                     f"{_MAGIC}: `--hlo` and `--fullgraph` do not go together: run one after the other"
                 )
             lowering = lowering_of(self.shell, "hlo", TextBackend)
+        if "dynamic" in chosen:
+            if len(chosen) > 1:
+                raise UsageError(f"{_MAGIC}: `--dynamic` goes with no other option")
+            if is_emulated():
+                raise UsageError(
+                    f"{_MAGIC}: `--dynamic` needs a chip: the emulated one's compiler knows fixed sizes only. "
+                    "Pad to one size, or leave out a last short batch"
+                )
+            lowering = lowering_of(self.shell, "dynamic", DynamicBackend)
         if "quiet" in chosen or is_timed():
             return run_body(self.shell, lowering, _MAGIC, cell)[0]
         began = _Begin()
