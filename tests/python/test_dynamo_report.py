@@ -376,7 +376,10 @@ def test_fullgraph_ends_at_the_first_thing_outside_with_card_and_error(
     assert result.content["evalue"] == f"%%tpu_compile: {told}"
     (shown,) = result.displays
     lines = shown["text/plain"].splitlines()
-    assert lines[0].startswith("ended early · line 2 · ") and "    line 4  " in "\n".join(outside(lines))
+    row, *words = outside(lines)
+    assert lines[0].startswith("ended early · line 2 · ") and row.startswith("    line 4  ")
+    inside = re.search(r"\(in (`.+In\[1\])\)", told)
+    assert inside is None or words[0].strip().startswith("in " + inside[1].replace("`", "") + ": ")
     assert result.stdout == ""
     assert run(notebook, "isinstance(early, torch.Tensor), n, 'late' in globals()").text == left
 

@@ -40,7 +40,7 @@ _STYLE = (
     f".tpuk .tiles td{{background:{_SOFT};border-radius:3px;padding:5px 8px}}"
     f".tpuk .tiles small{{color:{_TEXT};display:block;font-size:11px}}.tpuk .tiles b{{font-size:15px;font-weight:500}}"
     f".tpuk code{{font-family:{_MONO};font-size:12px;background:none;color:inherit;padding:0;overflow-wrap:anywhere}}"
-    ".tpuk p{margin:6px 0 0}"
+    ".tpuk p{margin:6px 0 0}.tpuk div+table,.tpuk table+table{margin-top:8px}"
     f".tpuk .bar{{background:{_SOFT};height:11px;margin-top:4px}}"
     ".tpuk .bars td:first-child{width:17%}.tpuk .bars td:last-child{width:33%;text-align:right;padding-right:0}"
     ".tpuk .n{text-align:right}"

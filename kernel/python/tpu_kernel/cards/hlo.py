@@ -38,8 +38,8 @@ class HloCard:
         if not self.programs:
             parts.append(blocks.paragraph(_NONE, muted=True))
         else:
-            rows = [(f"`{operation}`", count, where) for operation, count, where in self.rows]
-            parts.append(blocks.table(_HEAD, rows))
+            found = [f"`{operation}` {count}× in {where}" for operation, count, where in self.rows]
+            parts.append(blocks.paragraph("Operations, and the programs they are in: " + " · ".join(found)))
             if self.more:
                 parts.append(blocks.paragraph(f"and {plural(self.more, 'rarer operation')}", muted=True))
         left = _MOST_OF_ALL

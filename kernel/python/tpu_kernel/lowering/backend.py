@@ -99,7 +99,12 @@ class TorchBackend:
             try:
                 yield
             finally:
-                cell.learn(books.since(before))
+                trace = books.since(before)
+                if trace is not None and self.fullgraph:
+                    # Where it ended is known better by the one who ended it.
+                    trace.troubles.clear()
+                    trace.begun.clear()
+                cell.learn(trace)
 
     def compile(self, outlined: Outlined) -> Callable[..., Any]:
         return torch_module().compile(outlined.function, backend=self.program_of, dynamic=False)
