@@ -145,3 +145,12 @@ def test_an_error_that_is_caught_shows_no_card(notebook: Notebook) -> None:
         "try:\n    torch.ones(50 << 20, device='tpu')\nexcept RuntimeError as error:\n    print('caught')",
     )
     assert (result.stdout, result.displays) == ("caught\n", [])
+
+
+def test_a_loop_that_fails_at_every_step_is_told_in_few_lines(notebook: Notebook) -> None:
+    run(notebook, "w = torch.ones(20 << 20).to('tpu')")
+    result = notebook.run("for i in range(300):\n    z = w * float(i)", patience=PATIENCE)
+    text = "\n".join(result.content["traceback"])
+    assert len(result.displays) == 1
+    assert text.count("needs 80.00 MiB more") == 6
+    assert text.rstrip().endswith("and then 294 more")

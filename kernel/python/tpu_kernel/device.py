@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks for a signal while the device works.
 _TICK = 0.05
+#: Further failures of a cell that are told one by one.
+_MOST_TOLD = 5
 #: TorchTPU's about a value whose input was lost, without why.
 DERIVED = "in a failed state"
 
@@ -42,11 +44,13 @@ class DeviceError:
     program: str
 
     def exception(self) -> RuntimeError:
-        """As PyTorch would raise it: `torch.OutOfMemoryError` where memory ran out."""
+        """As PyTorch would raise it: `torch.OutOfMemoryError` where memory ran out. Who holds it is said of the
+        one that is shown: to find out takes time, and a loop may have failed a thousand times."""
         if self.code == "RESOURCE_EXHAUSTED" and (torch := sys.modules.get("torch")):
-            from .shortage import explained
+            from .shortage import refusal
 
-            return explained(torch.OutOfMemoryError(self.message))  # type: ignore[return-value]
+            said = refusal(self.message)
+            return torch.OutOfMemoryError(f"{said}." if said else self.message)
         return RuntimeError(self.message)
 
 
@@ -218,8 +222,10 @@ def after_cell(told: BaseException | None = None, code: str = "") -> None:
             return failures.tell_unknown(messages)
         if failures.tell(messages, suspects, code):
             return None
-    for message in messages[1:]:
+    for message in messages[1 : _MOST_TOLD + 1]:
         found[0].add_note(f"and then: {message}")
+    if len(messages) > _MOST_TOLD + 1:
+        found[0].add_note(f"and then {len(messages) - _MOST_TOLD - 1:,} more")
     raise found[0]
 
 

@@ -23,6 +23,8 @@ _EDGES = {
     "bad": "var(--jp-error-color1,var(--vscode-charts-red,#d32f2f))",
     "warn": "var(--jp-warn-color1,var(--vscode-charts-orange,#e65100))",
 }
+#: Letters that fit into a first column.
+_SHORT = 30
 _MONO = "var(--jp-code-font-family,var(--vscode-editor-font-family,monospace))"
 
 _STYLE = (
@@ -35,15 +37,18 @@ _STYLE = (
     f".tpuk .pill{{background:{_SOFT};border-radius:3px;border-left:4px solid {_LINE};padding:1px 8px;"
     "white-space:nowrap;margin-right:6px}"
     + "".join(f".tpuk .{name}{{border-left-color:{colour}}}" for name, colour in _EDGES.items())
-    + f".tpuk .muted{{color:{_MUTED}}}.tpuk .gap{{display:none}}"
+    + f".tpuk .muted{{color:{_MUTED}}}.tpuk .muted code{{color:{_TEXT}}}.tpuk .gap{{display:none}}"
     ".tpuk .tiles{table-layout:fixed;border-spacing:6px 0;margin:8px -6px;width:calc(100% + 12px)}"
     f".tpuk .tiles td{{background:{_SOFT};border-radius:3px;padding:5px 8px}}"
     f".tpuk .tiles small{{color:{_TEXT};display:block;font-size:11px}}.tpuk .tiles b{{font-size:15px;font-weight:500}}"
     f".tpuk code{{font-family:{_MONO};font-size:12px;background:none;color:inherit;padding:0;overflow-wrap:anywhere}}"
     ".tpuk p{margin:6px 0 0}.tpuk div+table,.tpuk table+table{margin-top:8px}"
     f".tpuk .bar{{background:{_SOFT};height:11px;margin-top:4px}}"
-    ".tpuk .bars td:first-child{width:17%}.tpuk .bars td:last-child{width:33%;text-align:right;padding-right:0}"
-    ".tpuk .n{text-align:right}"
+    ".tpuk .bars td:first-child{width:17%}.tpuk .bars td:last-child{width:1%;white-space:nowrap;text-align:right;padding-right:0}"
+    ".tpuk .n{text-align:right;white-space:nowrap}"
+    # JupyterLab gives all columns of a table the same width.
+    ".tpuk .bars,.tpuk .keys{table-layout:auto}"
+    ".tpuk .keys td:first-child,.tpuk .keys td:first-child code{white-space:nowrap}"
     ".tpuk .histogram{table-layout:fixed;margin-top:8px}.tpuk details{margin-top:6px}.tpuk summary{cursor:pointer}"
     # Twice the class outweighs what JupyterLab says of any table and any code.
 ).replace(".tpuk", ".tpuk.tpuk")
@@ -141,6 +146,9 @@ def table(
         f"<th{right[index]}>{escape(name)}</th>" for index, name in enumerate(others, 1)
     )
     top += '<th style="width:22%"></th>' if shares else ""
+    rows = list(rows)
+    # Short names stay in one line.
+    kind = ' class="keys"' if all(len(row[0]) <= _SHORT for row in rows) else ""
     body = ""
     for number, row in enumerate(rows):
         cells = "".join(f"<td{right[index]}>{marked(cell)}</td>" for index, cell in enumerate(row))
@@ -148,7 +156,7 @@ def table(
             colour = _EDGES["bad"] if alarm and number == 0 else _BLUE
             cells += f"<td>{_bar(shares[number], colour)}</td>"
         body += f"<tr>{cells}</tr>"
-    return f"<table><tr>{top}</tr>{body}</table>"
+    return f"<table{kind}><tr>{top}</tr>{body}</table>"
 
 
 def paragraph(text: str, muted: bool = False) -> str:
