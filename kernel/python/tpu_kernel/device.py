@@ -222,11 +222,16 @@ def after_cell(told: BaseException | None = None, code: str = "") -> None:
             return failures.tell_unknown(messages)
         if failures.tell(messages, suspects, code):
             return None
-    for message in messages[1 : _MOST_TOLD + 1]:
-        found[0].add_note(f"and then: {message}")
-    if len(messages) > _MOST_TOLD + 1:
-        found[0].add_note(f"and then {len(messages) - _MOST_TOLD - 1:,} more")
-    raise found[0]
+    raise _with_notes(found)
+
+
+def _with_notes(found: list[RuntimeError]) -> RuntimeError:
+    """The first failure, with the others as notes."""
+    for other in found[1 : _MOST_TOLD + 1]:
+        found[0].add_note(f"and then: {_first_line(other)}")
+    if (more := len(found) - _MOST_TOLD - 1) > 0:
+        found[0].add_note(f"and then {more:,} more")
+    return found[0]
 
 
 def cause_of(error: BaseException) -> BaseException:
@@ -237,12 +242,12 @@ def cause_of(error: BaseException) -> BaseException:
     errors = take_errors(error)
     if not errors:
         return error
-    cause = errors[0].exception()
-    for other in errors[1:]:
-        cause.add_note(f"and then: {_first_line(other.exception())}")
+    from .shortage import explained
+
+    cause = _with_notes([each.exception() for each in errors])
     cause.__traceback__ = error.__traceback__
-    error._tpu_explained = cause  # type: ignore[attr-defined]
-    return cause
+    told = error._tpu_explained = explained(cause)  # type: ignore[attr-defined]
+    return told
 
 
 def thread_ended(owner: Parent | None) -> None:
