@@ -18,7 +18,7 @@ def notebook(kernelspec: str) -> Iterator[Notebook]:
         result = kernel.run("import torch; torch.ones(3, device='tpu')", patience=PATIENCE)
         assert result.text == "tensor([1., 1., 1.], device='tpu:0')"
         assert (result.stdout, result.stderr) == ("", "")
-        assert kernel.run("from tpu_kernel import _kernel, device").status == "ok"
+        assert kernel.run("from tpu_kernel import _kernel, device, storages").status == "ok"
         yield kernel
 
 
@@ -42,18 +42,18 @@ def test_a_tensor_of_one_cell_is_used_in_the_next_without_a_transfer(notebook: N
 
 
 def test_a_cell_that_failed_gives_its_memory_back_when_its_error_is_replaced(notebook: Notebook) -> None:
-    before = value(notebook, "device.live_storages()")
+    before = value(notebook, "storages.live_storages()")
     failed = notebook.run(
         "big = torch.ones(1 << 20, device='tpu')\nbig.sum().item()\n1 / 0", patience=PATIENCE
     )
     assert failed.content["ename"] == "ZeroDivisionError"
-    assert value(notebook, "device.live_storages()") == before + (4 << 20)
+    assert value(notebook, "storages.live_storages()") == before + (4 << 20)
     notebook.run("del big")
     deadline = time.monotonic() + 10
-    while value(notebook, "device.live_storages()") != before and time.monotonic() < deadline:
+    while value(notebook, "storages.live_storages()") != before and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert value(notebook, "device.live_storages()") == before
-    over = value(notebook, "_kernel.tpu_snapshot()['live_bytes'] - device.live_storages()")
+    assert value(notebook, "storages.live_storages()") == before
+    over = value(notebook, "_kernel.tpu_snapshot()['live_bytes'] - storages.live_storages()")
     assert 0 <= over <= 4096
 
 

@@ -156,7 +156,7 @@ def first_tensor() -> dict[str, Any]:
 def accounting() -> dict[str, Any]:
     import torch
     import torch.nn.functional as F
-    from tpu_kernel.device import live_storages
+    from tpu_kernel.storages import live_storages
 
     core, seen = Core(), {}
 

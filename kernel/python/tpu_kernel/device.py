@@ -8,7 +8,6 @@ device pays a few microseconds a cell.
 
 from __future__ import annotations
 
-import gc
 import os
 import queue
 import sys
@@ -382,23 +381,3 @@ def _waiter() -> _Waiter:
     if _current is None or not _current.is_alive() or _current.process != os.getpid():
         _current = _Waiter()
     return _current
-
-
-def live_storages() -> int:
-    """Bytes of the distinct device storages Python objects reach, for comparison with tpu-core.
-
-    Walks every tensor the garbage collector knows, and the gradients behind them.
-    """
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return 0
-    storages: dict[int, int] = {}
-    for found in gc.get_objects():
-        if type(found) not in (torch.Tensor, torch.nn.Parameter):
-            continue
-        tensor: Any = found
-        for each in (tensor, tensor.grad if tensor.is_leaf else None):
-            if each is not None and each.device.type == "tpu":
-                storage = each.untyped_storage()
-                storages[storage._cdata] = storage.nbytes()
-    return sum(storages.values())
