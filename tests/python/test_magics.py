@@ -66,7 +66,7 @@ def test_stats_without_a_device_say_how_to_get_one(notebook: Notebook) -> None:
         ("%%tpu_eager --mode\n1", "%%tpu_eager: `--mode` takes strict, fused or debug, and none is given"),
         ("%%tpu_eager --x\n1", "%%tpu_eager: no option `--x`; valid: `--mode strict|fused|debug`"),
         ("%tpu_mode lazy", "%tpu_mode: `lazy` is none of strict, fused, debug or compiled"),
-        ("%tpu_stats --live", "%tpu_stats: no option `--live`; valid: none"),
+        ("%tpu_stats --alive", "%tpu_stats: no option `--alive`; valid: `--live`"),
         (
             "%%tpu_compile\nimport asyncio\nawait asyncio.sleep(0)",
             "%%tpu_compile: `await` cannot be compiled (line 3): put it into a cell of its own without the magic.",
