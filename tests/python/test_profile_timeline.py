@@ -41,6 +41,8 @@ SAMPLES = [
     Sample(10_400, "3", ("line 3",)),
     Sample(10_600, "3", ("line 3",)),
     Sample(10_650, "4–5", ("lines 4–5",), True),
+    # the cell was over
+    Sample(10_950, "1", ("line 1",)),
 ]
 PROGRAMS = [{"program": "c3", "name": STEP, "place": "In[3], lines 4–5"}]
 
@@ -135,6 +137,8 @@ def test_compiled_functions_that_came_from_a_cache_have_their_lines_by_the_order
         )
         return {one.name for one in it.ran()}
 
+    assert titles("4–5", "7", "4–5") == {"compiled lines 4–5", "compiled line 7", "mm"}
+    launches[2]["name"] = "tt_jit_export_L207C0_run_node_sum"
     assert titles("4–5", "7", "4–5") == {"compiled lines 4–5", "compiled line 7", "mm"}
     # more programs than calls: which is whose is not known
     assert titles("4–5", "7") == {"compiled function", "mm"}

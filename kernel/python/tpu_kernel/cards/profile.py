@@ -226,7 +226,7 @@ class ProfileCard:
         return said + self.files.problems
 
 
-_HEAD_PROGRAMS = ("program", "line", "runs", "total", "mean", "share")
+_HEAD_PROGRAMS = ("program", "line or before", "runs", "total", "mean", "share")
 _HEAD_LINES = ("Python at", "time", "device busy", "compiling", "device waits")
 
 

@@ -85,6 +85,8 @@ class Sampler(threading.Thread):
             # The line of a cell magic says nothing of what the magic runs.
             magic = code.co_name == "run_cell_magic" or (magic and not label)
             frame = frame.f_back
+        if frame is None:
+            return Sample(at, "")  # the magic itself was at work
         return Sample(at, line, tuple(reversed(places[:_DEEP])), tracing)
 
     def _label_of(self, file: str) -> str:

@@ -19,6 +19,9 @@ from .sampling import Sample
 
 Interval = tuple[int, int]
 
+#: TorchTPU's name of a compiled function: where its export begins, and what it ends with.
+_COMPILED = re.compile(r"tt_jit_export_L\d+C\d+_")
+
 
 class Work(NamedTuple):
     """A compile, a load from a cache, or a transfer."""
@@ -255,6 +258,7 @@ def build(
 def _segments(samples: Sequence[Sample], started_ns: int, ended: int) -> list[Segment]:
     """Each sample lasts until the next; what is the same goes together."""
     segments: list[Segment] = []
+    samples = [sample for sample in samples if sample.at - started_ns < ended]
     for index, sample in enumerate(samples):
         start = sample.at - started_ns if index else 0
         end = samples[index + 1].at - started_ns if index + 1 < len(samples) else ended
@@ -269,7 +273,7 @@ def _segments(samples: Sequence[Sample], started_ns: int, ended: int) -> list[Se
 
 def is_compiled(name: str) -> bool:
     """A program TorchTPU made of a compiled function, not of an operation."""
-    return "fx_to_mlir" in name
+    return _COMPILED.match(name) is not None
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
