@@ -55,7 +55,7 @@ def test_lsmagic_lists_ours(kernel: Notebook) -> None:
         ),
         ("%tpu_mode", ["%tpu_mode [strict|fused|debug|compiled]", "debug     each operation has ended"]),
         ("%tpu_limit", ["%tpu_limit [SIZE|off]", "SIZE is as 8GiB, 512MB or a number of bytes."]),
-        ("%tpu_stats", ["%tpu_stats\n", "It waits first until what was queued has ended."]),
+        ("%tpu_stats", ["%tpu_stats [--live]\n", "It waits first until what was queued has ended."]),
     ],
 )
 def test_question_mark_and_shift_tab_give_the_whole_help(
