@@ -126,7 +126,7 @@ def test_explain_tells_the_last_error_as_card_and_text(notebook: Notebook) -> No
             "torch.tpu.is_available()",
             [
                 "  torch.tpu.is_available -> torch.accelerator.is_available()",
-                "      torch.tpu's own raises outside PyTorch.",
+                "      torch.tpu's own raises.",
             ],
         ),
         (

@@ -64,8 +64,8 @@ class NamesCard:
         same: dict[str, list[str]] = {}
         for each in self.found:
             now = f"`{each.new}`" if each.new else "nothing"
-            same.setdefault(f"{now} · {each.words}" if each.words else now, []).append(f"`{each.old}`")
-        rows = [(" ".join(old), now) for now, old in same.items()]
+            same.setdefault(f"{now} · {each.words}" if each.words else now, []).append(each.old)
+        rows = [(", ".join(old), now) for now, old in same.items()]
         return blocks.card(
             blocks.headline("new names", "good", self.asked),
             blocks.table(("old", "now"), rows, width="40%"),

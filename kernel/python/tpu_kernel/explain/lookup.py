@@ -40,6 +40,7 @@ def _of(name: str) -> list[Renamed]:
     return (
         [each for old, each in spelled if old == wanted]
         or [each for old, each in spelled if old.startswith(f"{wanted}.")]
+        or [each for old, each in spelled if wanted.startswith(f"{old}.") and "." in old]
         or [each for old, each in spelled if old.endswith(f".{wanted}") or wanted.endswith(f".{old}")]
     )
 

@@ -19,7 +19,7 @@ class Renamed(NamedTuple):
     words: str = ""
 
 
-_ANY = "`torch.tpu`'s own raises outside PyTorch."
+_ANY = "`torch.tpu`'s own raises."
 _ONE = "A process has one device: there is nothing to choose."
 
 TORCH_TPU = (
@@ -43,7 +43,6 @@ TORCH_TPU = (
         "It tells the HBM of the compile cache only, not of tensors.",
     ),
     Renamed("torch_tpu.api", 'torch.device("tpu")', "`import torch` is enough: TorchTPU loads itself."),
-    Renamed("torch_tpu.api.tpu_device", 'torch.device("tpu")', "`import torch` is enough."),
     Renamed(
         "torch_tpu._internal.execution_mode.set_eager_mode",
         "torch.tpu.eager_mode = torch.tpu.EagerMode.DEFER_AND_FUSE",
@@ -58,7 +57,7 @@ TORCH_TPU = (
     Renamed(
         "torch_tpu._internal.distributed.launchers",
         "torch.tpu.distributed.set_tpu_launch_env(nproc_per_node=8)",
-        "In the parent, before it starts the processes; `python -m torch.tpu.distributed` prints the variables.",
+        "In the parent, before it starts the processes.",
     ),
 )
 
