@@ -452,3 +452,14 @@ def test_sizes_that_are_not_fixed_are_refused_on_the_emulated_chip(notebook: Not
         "sizes only Instead: remove mark_dynamic, and pad to one size"
     )
     assert run(notebook, "torch.equal(a, X * 2 + 1)").text == "True"
+
+
+def test_a_condition_on_a_tensor_is_named_and_one_on_its_shape_is_not(notebook: Notebook) -> None:
+    cell = "if X.sum() > 0:\n    pos = X + 1\nelse:\n    pos = X - 1"
+    told = ["    line 2  if X.sum() > 0:", "        the branch depends on values of a tensor"]
+    told.append("        Instead: torch.where(condition, a, b)")
+    assert outside(card(notebook, f"%%tpu_compile\n{cell}")) == told
+    said = run(notebook, f"%%tpu_compile --explain\n{cell}").displays[0]["text/plain"].splitlines()
+    assert outside(said)[:3] == told
+    shapes = "if X.shape[0] > 3 and X is not None and len(X) == 16:\n    pos = X + 1"
+    assert "  not in a program:" not in card(notebook, f"%%tpu_compile\n{shapes}")

@@ -176,6 +176,7 @@ _CURES: tuple[tuple[str, str], ...] = (
     (r".* makes its result on the CPU", 'give it `device="tpu"`'),
     (r"the number `\w+` changes", "keep it in a tensor on the device"),
     (r"decides on a host value", "`torch.where`, or compare after the loop"),
+    (r"the branch depends", "`torch.where(condition, a, b)`"),
     (r"a lambda|a generator", "write a function with `def`, or a list"),
     (r"`:=`", "assign on a line of its own"),
     (r"`backward\(\)` goes through", "keep forward and `backward()` together, with nothing eager in between"),

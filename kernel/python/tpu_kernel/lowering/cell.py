@@ -11,6 +11,7 @@ import ast
 import copy
 import time
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -20,13 +21,14 @@ from .dynamo import Trace
 from .errors import NotWhole
 from .findings import Findings
 from .hazards import Hazards, NotebookFunctions, defined
-from .names import SCOPE_READERS, is_simple
+from .names import SCOPE_READERS, decides_on, is_simple
 from .outline import Compiler, Outlined
 from .report import Report
 from .run import Run
 from .values import Values
 
 _MARK = "tpu_kernel.lowering.run"
+BRANCH = "the branch depends on values of a tensor"
 
 
 @dataclass
@@ -37,6 +39,8 @@ class Step:
     code: CodeType | None = None
     mode: str = "exec"
     run: Run | None = None
+    #: Names on whose values its condition depends.
+    decides_on: frozenset[str] = frozenset()
 
 
 class LoweredCell:
@@ -108,7 +112,9 @@ class LoweredCell:
                 plain = not self.classifier.outlines
                 lowered = statement if plain else self._lower(copy.deepcopy(statement), set())
                 code = self._patched(self.quiet(ast.Module([lowered], []), self.filename, "exec"))
-            steps.append(Step(_header_lines(statement), code=code))
+            test = getattr(statement, "test", None) if isinstance(statement, (ast.If, ast.While)) else None
+            decides = frozenset(decides_on(test)) if test is not None else frozenset()
+            steps.append(Step(_header_lines(statement), code=code, decides_on=decides))
         flush(last=True)
         return steps
 
@@ -171,6 +177,12 @@ class LoweredCell:
     def call(self, outlined: Outlined) -> Any:
         return self.backend.call(self, outlined)
 
+    def waits_for(self, names: Iterable[str]) -> bool:
+        """Is one of these a tensor on the device? A condition on it has to be brought to the host."""
+        tensor, home = self.values.tensor, self.values.home
+        found = (self.namespace.get(name) for name in names)
+        return home != "cpu" and any(isinstance(v, tensor) and v.device.type == home for v in found)
+
     def leave(self, lines: tuple[int, ...], why: str) -> None:
         """A statement is to run eagerly now."""
         self.report.ran_eagerly(lines, why)
@@ -204,6 +216,8 @@ class LoweredCell:
                     else:
                         assert step.code is not None
                         self.report.ran_eagerly(step.lines, "")
+                        if self.waits_for(step.decides_on):
+                            self.leave(step.lines[:1], BRANCH)
                         self.run_code(step.code, step.mode)
         finally:
             self.running = False

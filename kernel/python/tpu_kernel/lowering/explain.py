@@ -20,11 +20,11 @@ from typing import Any
 from . import dynamo as books
 from . import values as v
 from .backend import TorchBackend, quiet_fallbacks
-from .cell import LoweredCell
+from .cell import BRANCH, LoweredCell
 from .dynamo import Trace, Trouble
 from .findings import Finding
 from .gradients import stepped_name
-from .names import names_of
+from .names import decides_on, names_of
 from .outline import Outlined
 from .run import Run
 
@@ -149,6 +149,9 @@ class Explanation:
                 self._block(statement.body)
                 self._block(statement.orelse)
             case ast.If() | ast.While() | ast.With() | ast.Try():
+                test = getattr(statement, "test", None)
+                if test is not None and self.cell.waits_for(decides_on(test)):
+                    self.report.ran_eagerly((statement.lineno,), BRANCH)
                 for item in getattr(statement, "items", ()):
                     if item.optional_vars is not None:
                         self._forget([item.optional_vars])

@@ -139,6 +139,40 @@ def changes_grad_mode(item: ast.withitem) -> bool:
     return name in {"no_grad", "enable_grad"}
 
 
+# What asks a tensor for something other than its values.
+_ASKS_NO_VALUE = frozenset(
+    {
+        "shape",
+        "ndim",
+        "dtype",
+        "device",
+        "size",
+        "numel",
+        "dim",
+        "requires_grad",
+        "grad",
+        "is_leaf",
+        "data_ptr",
+    }
+)
+_NO_VALUE_CALLS = frozenset({"len", "isinstance", "hasattr", "type", "callable", "id"})
+
+
+def decides_on(test: ast.expr) -> set[str]:
+    """Names whose values a condition depends on."""
+    match test:
+        case ast.Name(id=name):
+            return {name}
+        case ast.Attribute(attr=attribute) if attribute in _ASKS_NO_VALUE:
+            return set()
+        case ast.Call(func=ast.Name(id=name)) if name in _NO_VALUE_CALLS:
+            return set()
+        case ast.Compare(ops=[ast.Is() | ast.IsNot()]):
+            return set()
+    found = (decides_on(child) for child in ast.iter_child_nodes(test) if isinstance(child, ast.expr))
+    return set().union(*found)
+
+
 def walks_parameters(iterator: ast.expr) -> bool:
     """`for p in model.parameters()` and the like: short, fixed, unrolled into the program."""
     return (
