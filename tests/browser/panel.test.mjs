@@ -2,8 +2,10 @@
 // show of the kernel while it works, is restarted, dies, or is another one.
 
 import assert from 'node:assert/strict';
+import { readdir, stat } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { Lab, sleep } from './lab.mjs';
+import { Lab, PYTHON, sleep } from './lab.mjs';
 
 let lab;
 const complaints = [];
@@ -243,6 +245,13 @@ test('another kernel has no panel, and hears nothing of it', limit, async () => 
   await change('pytorch-tpu');
   await shows('Idle');
   assert.equal(await item().count(), 1);
+});
+
+test('the scripts are small', async () => {
+  const folder = join(dirname(PYTHON), '../share/jupyter/labextensions/pytorch-tpu-kernel/static');
+  const sizes = (await readdir(folder)).filter(name => name.endsWith('.js')).map(async name => (await stat(join(folder, name))).size);
+  const size = (await Promise.all(sizes)).reduce((sum, each) => sum + each, 0);
+  assert.ok(size > 10_000 && size <= 40_960, `${size} bytes`);
 });
 
 test('the console has no word of complaint about the panel', () => {

@@ -197,6 +197,7 @@ export class Feed {
   }
 
   private onConnection(_: unknown, status: Kernel.ConnectionStatus): void {
+    if (this.link === 'dead') return;
     if (status === 'connected') this.reopen();
     else if (this.demand && this.link !== 'restarting') this.turn('offline');
   }

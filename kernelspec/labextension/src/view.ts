@@ -78,6 +78,8 @@ export class View {
       if (this.place === place) this.look(null);
     });
     void this.choose();
+    // It may come to have none.
+    void place?.sessionContext.ready.then(() => this.choose());
   }
 
   private onKernel(): void {
@@ -87,8 +89,8 @@ export class View {
   private async choose(): Promise<void> {
     const { place } = this;
     const kernel = place?.sessionContext.session?.kernel;
-    // A kernel that ended is shown until there is another one.
-    if (place && !kernel && this.feed?.link === 'dead') return;
+    // What is shown stays until it is known what comes: a kernel that ended, too.
+    if (place && !kernel && (this.feed?.link === 'dead' || !place.sessionContext.isReady)) return;
     const ours = kernel ? await this.isOurs(kernel) : false;
     if (place !== this.place || kernel !== place?.sessionContext.session?.kernel) return;
     this.take(kernel && ours ? this.feedOf(kernel) : null);
