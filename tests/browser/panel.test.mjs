@@ -93,7 +93,7 @@ function contrast() {
 const SETUP = `import ctypes, os, time, torch
 weights = torch.ones(1024, 1024, device="tpu")
 def deep(x):
-    for i in range(400): x = torch.sin(x @ x) + i * x
+    for i in range(500): x = torch.sin(x @ x) + i * x
     return x`;
 const TRAIN = 'for step in range(600):\n    product = weights @ weights\n    product.sum().item()\n    time.sleep(0.02)';
 const COMPILE = 'torch.compile(deep)(torch.ones(64, 64, device="tpu")).sum().item()';
@@ -135,11 +135,11 @@ test('the status line opens the panel, which follows a cell, a compile, held Pyt
   await panel().getByRole('log').getByText('Interrupted', { exact: true }).waitFor();
 
   const compiling = lab.begin(2).over;
-  const compile = panel().locator('.tpu-work', { hasText: /Compiling tt_jit_\S+ for [\d.]+ s/ });
-  await compile.waitFor({ timeout: 60_000 });
+  const compile = panel().locator('.tpu-work', { hasText: /Compiling tt_jit_\S*deep\S* for [\d.]+ s/ });
+  await compile.waitFor({ timeout: 90_000 });
   const seconds = async () => Number(/for ([\d.]+) s/.exec(await compile.innerText())?.[1]);
   const before = await seconds();
-  await lab.page.waitForFunction(start => Number(/for ([\d.]+) s/.exec(document.querySelector('.tpu-work')?.innerText ?? '')?.[1]) > start + 1.5, before);
+  await lab.page.waitForFunction(start => Number(/for ([\d.]+) s/.exec(document.querySelector('.tpu-work')?.innerText ?? '')?.[1]) > start + 1, before);
   await item().filter({ hasText: /compiling for [\d.]+ s$/ }).waitFor();
   await lab.theme('JupyterLab Dark');
   await lab.screenshot('panel-lab-dark-compile');
@@ -152,7 +152,7 @@ test('the status line opens the panel, which follows a cell, a compile, held Pyt
   await lab.waitOutput(3, 'held');
   await shows('Cell [4] has run for');
   const young = await age();
-  assert.ok(await reload('live.ipynb') < 3000);
+  assert.ok(await reload('live.ipynb') < 10_000);
   await shows('Cell [4] has run for');
   assert.ok(await age() > young);
   assert.ok(await panel().isVisible());
@@ -196,7 +196,7 @@ test('Notebook 7 has the line in its toolbar, and the panel is open again after 
   lab.begin(5).over.catch(() => undefined);
   await shows(/Cell \[\d+\] has run for/);
   await lab.screenshot('panel-notebook');
-  assert.ok(await reload('live.ipynb') < 3000);
+  assert.ok(await reload('live.ipynb') < 10_000);
   assert.ok(await panel().isVisible());
   await shows(/Cell \[\d+\] has run for/);
   await lab.interrupt();
