@@ -200,20 +200,20 @@ def _bytes(text: str) -> int:
 
 def _spare(held: Any, used: set[str], names: dict[str, Any], missing: int) -> tuple[list[str], int]:
     """What can go because the cell does not use it, the largest first, and the bytes that frees: no more than
-    is needed."""
+    is needed. Models and what trains them come last: a person can seldom do without."""
     from .freeing import output_number
 
     torch = sys.modules["torch"]
-    deletable = []
+    deletable: list[str] = []
+    kept: list[str] = []
     for group in held.groups()[:_MOST_HOLDERS]:
         value = names.get(group.root)
         is_mine = group.root in names or output_number(group.root) is not None
-        # A model or what trains it is seldom what a person can do without.
-        kept = isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
-        if is_mine and not kept and group.root not in used and group.kind not in ("traceback", "running"):
-            deletable.append(group.root)
+        if is_mine and group.root not in used and group.kind not in ("traceback", "running"):
+            is_model = isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
+            (kept if is_model else deletable).append(group.root)
     chosen: list[str] = []
-    for name in dict.fromkeys(deletable):
+    for name in dict.fromkeys(deletable + kept):
         if 0 < missing <= held.freed_by(chosen):
             break
         if held.freed_by([*chosen, name]) > held.freed_by(chosen):
