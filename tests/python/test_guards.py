@@ -81,3 +81,17 @@ def test_padding_that_crops_some_and_repeats_the_rest_still_has_its_gradient(ker
     )
     expected = "([[[2.0, 3.0, 3.0, 3.0, 3.0]]], [[[0.0, 0.0, 1.0, 4.0]]])"
     assert kernel.run(cell, patience=PATIENCE).text == expected
+
+
+def test_unique_of_many_equal_elements_does_not_end_the_kernel(kernel: Notebook) -> None:
+    """TorchTPU's comparison says of equal elements that each comes first, which no plain sort can bear."""
+    result = kernel.run(
+        "import torch\ntorch.manual_seed(0)\n"
+        "many = [torch.zeros(64), torch.randint(0, 7, (1000,)), torch.rand(40, 40) > 0.5, torch.rand(300).round()]\n"
+        "def parts(t):\n"
+        "    values, inverse, counts = torch.unique(t, return_inverse=True, return_counts=True)\n"
+        "    return [values.tolist(), inverse.tolist(), counts.tolist()]\n"
+        "[parts(t.tpu()) == parts(t) for t in many]",
+        patience=PATIENCE,
+    )
+    assert result.text == "[True, True, True, True]"

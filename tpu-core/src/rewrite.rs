@@ -2,6 +2,7 @@
 
 mod lu;
 mod scan;
+mod sort;
 pub mod vhlo;
 
 use std::borrow::Cow;
@@ -10,6 +11,8 @@ use crate::bytecode::{Malformed, Module};
 
 /// Name of the composite for a scan: a program without these bytes holds none.
 const SCAN: &[u8] = b"chlo.scan";
+/// Name of the operation that sorts.
+const SORT: &[u8] = b"sort_v1";
 /// Name of the custom call for a decomposition.
 const LU: &[u8] = b"LuDecomposition";
 /// Name of the custom call for a kernel in Mosaic, the machine code of a TPU.
@@ -24,8 +27,8 @@ pub enum Unfit {
     )]
     Kernel,
     #[error(
-        "the emulated TPU cannot read a program with a scan (cumsum and what is built on it) or an LU decomposition \
-         of this version: move the tensor to the CPU for this step"
+        "the emulated TPU cannot read a program with a scan (cumsum and what is built on it), a sort or an LU \
+         decomposition of this version: move the tensor to the CPU for this step"
     )]
     Unread(#[from] Malformed),
 }
@@ -36,11 +39,14 @@ pub fn fit(code: &[u8]) -> Result<Cow<'_, [u8]>, Unfit> {
     if holds(KERNEL) {
         return Err(Unfit::Kernel);
     }
-    let (scan, lu) = (holds(SCAN), holds(LU));
-    if !scan && !lu {
+    let (scan, lu, sort) = (holds(SCAN), holds(LU), holds(SORT));
+    if !scan && !lu && !sort {
         return Ok(Cow::Borrowed(code));
     }
     let mut module = Module::read(code)?;
+    if sort {
+        sort::replace(&mut module)?;
+    }
     if scan {
         scan::replace(&mut module, SCAN)?;
     }
@@ -56,6 +62,7 @@ mod tests {
 
     const CUMSUM: &[u8] = include_bytes!("../programs/cumsum.mlirbc");
     const CUMMAX: &[u8] = include_bytes!("../programs/cummax.mlirbc");
+    const SORT_OF_UNIQUE: &[u8] = include_bytes!("../programs/sort.mlirbc");
     const COMPILED: &[u8] = include_bytes!("../programs/compiled.mlirbc");
 
     /// How often each operation stands in a program.
@@ -96,6 +103,35 @@ mod tests {
             assert_eq!(counted("while_v1"), scans);
             assert_eq!(counted("dynamic_update_slice_v1"), 0);
         }
+    }
+
+    #[test]
+    fn each_sort_becomes_a_stable_one_and_nothing_else_changes() {
+        let bytes = fit(SORT_OF_UNIQUE).unwrap();
+        let (before, after) = (
+            Module::read(SORT_OF_UNIQUE).unwrap(),
+            Module::read(&bytes).unwrap(),
+        );
+        let stable = |module: &Module<'_>| {
+            let is_sort =
+                |operation: &&crate::bytecode::Operation| module.name(operation) == Some(SORT);
+            let mut found = Vec::new();
+            let mut blocks = vec![&module.body];
+            while let Some(block) = blocks.pop() {
+                for sort in block.operations.iter().filter(is_sort) {
+                    let list = module.property_list(sort).unwrap();
+                    found.push(module.open(list[1]).unwrap().1.number().unwrap());
+                }
+                let regions = block
+                    .operations
+                    .iter()
+                    .flat_map(|operation| &operation.regions);
+                blocks.extend(regions.flat_map(|region| &region.blocks));
+            }
+            found
+        };
+        assert_eq!((stable(&before), stable(&after)), (vec![0], vec![1]));
+        assert_eq!(fit(&bytes).unwrap(), bytes, "a stable one stays as it is");
     }
 
     #[test]
