@@ -9,7 +9,7 @@ from tpu_kernel.reasons import reason, short_batch
 from tpu_kernel.storms import Spot, Storm
 
 LOOP = Spot("In[1], line 3", "In[1], loop in line 2")
-COMPILED = Spot("In[1], line 3", "In[1], loop in line 2", exact=True)
+COMPILED = Spot("In[1], line 3", "In[1], loop in line 2", exact=True, compiled=True)
 
 
 def size(was: int, now: int, dimension: int = 0, index: int = 0) -> dict[str, Any]:

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 _PERIOD = 0.5
 #: Programs on the device from which on those that ran once and never again are let go of.
 _MOST_PROGRAMS = 1000
-_COMPILERS = ("torch._dynamo", "torch._functorch", "torch_tpu._internal.compile")
+#: While these read a function they also run some of it eagerly, such as what makes an optimizer's state.
+_BACKEND = "torch_tpu._internal.compile"
+_COMPILERS = ("torch._dynamo", "torch._functorch", _BACKEND)
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -122,7 +124,7 @@ def _spot(shell: NotebookShell) -> Spot:
 
 def _look(shell: NotebookShell, frame: FrameType | None) -> Spot:
     """Where a thread is, in a cell."""
-    place, loop, exact, magic = "", "", False, False
+    place, loop, exact, compiled, magic = "", "", False, False, False
     while frame is not None:
         code = frame.f_code
         # A cell magic's line says nothing of what the magic runs.
@@ -133,9 +135,10 @@ def _look(shell: NotebookShell, frame: FrameType | None) -> Spot:
             loop = loop or (f"{name[1]}, loop in line {max(around)}" if around else "")
         elif not place and str(frame.f_globals.get("__name__", "")).startswith(_COMPILERS):
             exact = True
+            compiled = compiled or str(frame.f_globals["__name__"]).startswith(_BACKEND)
         magic = code.co_name == "run_cell_magic"
         frame = frame.f_back
-    return Spot(place, loop, exact)
+    return Spot(place, loop, exact, compiled)
 
 
 def _lines(line: int, compiled: bool) -> str:

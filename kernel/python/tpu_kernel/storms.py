@@ -29,6 +29,8 @@ class Spot:
     loop: str = ""
     #: PyTorch's compiler was at work for the line, so this is where the program comes from.
     exact: bool = False
+    #: It makes the program of a compiled function, not one of an operation.
+    compiled: bool = False
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Storm:
         # What has no value to tell is another at each compile.
         variants.steps.setdefault(now if now is not None else program["number"], step)
         count, steps = len(variants.steps), len(set(variants.steps.values()))
-        few = count >= _FEW and (spot.exact or steps >= _FEW) and spot.loop
+        few = count >= _FEW and (spot.compiled or steps >= _FEW) and spot.loop
         if few or count >= (_MANY if single else _MORE):
             self.cause = self._cause(program, list(variants.steps), spot)
 
