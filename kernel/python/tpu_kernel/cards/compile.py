@@ -46,7 +46,7 @@ class CompileCard:
         # Where Dynamo says which name changed, what tpu-core finds to differ is the same told worse.
         self.again, short = _again(programs or [], first)
         if report.traced is not None and not short:
-            self.again = [(f"line {_lines(each)}", each.why) for each in report.retraced[:_MOST_AGAIN]]
+            self.again = _retraced(report.retraced)
 
     def html(self) -> str:
         return fitting(self._html, len(self.outside))
@@ -173,6 +173,20 @@ def _code(found: Finding, source: Sequence[str]) -> str:
 
 
 _MOST_AGAIN = 5
+
+
+def _retraced(guards: list[Finding]) -> list[tuple[str, str]]:
+    """Lines and guards that failed there; of one that failed time after time the last."""
+    times: dict[tuple[str, str], list[str]] = {}
+    for each in guards:
+        times.setdefault((f"line {_lines(each)}", each.why.partition(" was ")[0]), []).append(each.why)
+    rows = list(times.items())
+    told = [
+        (line, f"{whys[-1]} ({len(whys):,} times)" if len(whys) > 1 else whys[-1])
+        for (line, _), whys in rows[:_MOST_AGAIN]
+    ]
+    more = sum(len(whys) for _, whys in rows[_MOST_AGAIN:])
+    return [*told, ("", f"and {more:,} more")] if more else told
 
 
 def _again(programs: list[dict[str, Any]], first: int) -> tuple[list[tuple[str, str]], bool]:

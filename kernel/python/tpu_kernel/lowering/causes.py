@@ -33,6 +33,8 @@ _BUILTINS: dict[str, Cause] = {
     "open": ("opens a file", "do it before or after the device work"),
     "input": ("asks for input", _OUTSIDE),
 }
+#: What Dynamo says instead of compiling a function once more.
+LIMIT = "Dynamo recompile limit exceeded"
 
 _KINDS: dict[str, Cause] = {
     "Unsupported Tensor.item() call with capture_scalar_outputs=False": (_HOST_VALUE, _KEEP_TENSOR),
@@ -69,7 +71,7 @@ _KINDS: dict[str, Cause] = {
         "enters a context manager that PyTorch's compiler does not follow",
         "put the `with` around the call",
     ),
-    "Dynamo recompile limit exceeded": (
+    LIMIT: (
         "PyTorch has compiled this function for as many different values as it does at most",
         "keep what changes in a tensor on the device, or pad to one size",
     ),

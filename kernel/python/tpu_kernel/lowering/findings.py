@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .causes import is_error, of_dynamo, of_guard
+from .causes import LIMIT, is_error, of_dynamo, of_guard
 from .dynamo import APART, ON_CPU, OPEN_SIZES, Spot, Trace, Trouble, plain
 
 
@@ -61,7 +61,7 @@ class Findings:
                     for key in [key for key, found in kept.items() if found.line in lines]:
                         del kept[key]
         for trouble in trace.troubles:
-            if trouble.stack:
+            if any(spot.file for spot in trouble.stack):  # else nobody knows where
                 self.add(trouble)
 
     def add(self, trouble: Trouble) -> Finding:
@@ -85,7 +85,8 @@ class Findings:
     def guards(self, trace: Trace) -> list[Finding]:
         """Guards that failed, each once."""
         found: dict[tuple[int, str], Finding] = {}
-        for each in trace.recompiles:
+        full = any(trouble.reason.startswith(LIMIT) for trouble in trace.troubles)
+        for each in trace.recompiles[:-1] if full else trace.recompiles:  # the last one was refused
             spot = Spot(each.file, each.line, plain(each.function), "")
             inside = not self._is_cell(spot)
             line = self._called.get((spot.file, spot.function), 0) if inside else each.line
