@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import contextlib
 import io
@@ -55,6 +56,8 @@ class _Everything(Classifier):
 
 def notebook() -> InteractiveShell:
     shell = InteractiveShell()
+    # Hundreds of these would collect garbage one after the other when the tests have ended.
+    atexit.unregister(shell.atexit_operations)
     shell.user_ns["__name__"] = "__main__"
     return shell
 
