@@ -80,7 +80,7 @@ def plain(text: str) -> str:
         ("os.path", ["Type:        module"]),
         ("%%time", ["Time execution of a Python statement or expression."]),
         ("%time", ["Time execution of a Python statement or expression."]),
-        ("%%tpu_compile", ["Run this cell with its device work compiled into programs."]),
+        ("%%tpu_compile", ["Run this cell compiled: its device work becomes programs."]),
     ],
 )
 def test_an_object_is_described_by_looking(asked: Notebook, code: str, lines: list[str]) -> None:

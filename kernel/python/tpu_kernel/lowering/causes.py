@@ -181,6 +181,7 @@ _CURES: tuple[tuple[str, str], ...] = (
     (r"the branch depends", "`torch.where(condition, a, b)`"),
     (r"a lambda|a generator", "write a function with `def`, or a list"),
     (r"`:=`", "assign on a line of its own"),
+    (r"`.+` runs `backward\(\)` inside", "write the training step into the loop of the cell"),
     (r"`backward\(\)` goes through", "keep forward and `backward()` together, with nothing eager in between"),
 )
 
