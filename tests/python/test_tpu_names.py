@@ -136,3 +136,16 @@ def test_what_only_other_code_holds_is_said_with_its_bytes(notebook: Notebook) -
     assert ["", "", 1, 28000] in seen["roots"]
     run(notebook, "del json.decoder._held")
     named(notebook)
+
+
+def test_what_a_compiled_function_keeps_for_backward_is_of_the_graph_of_its_result(
+    notebook: Notebook,
+) -> None:
+    run(
+        notebook,
+        "layer = torch.nn.Linear(64, 32).to('tpu'); inputs = torch.randn(16, 64).to('tpu')\n"
+        "outputs = torch.compile(lambda x: layer(x).relu() * layer(x).sigmoid())(inputs); outputs.sum().item(); None",
+    )
+    kept = {name: value for name, value in named(notebook).items() if name == "graph of outputs"}
+    assert [kind for kind, _ in kept.values()] == ["graph"]
+    run(notebook, "del layer, inputs, outputs")

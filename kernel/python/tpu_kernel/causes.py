@@ -172,8 +172,14 @@ def assigned_in(name: str, cell: Cell | None, line: int) -> str:
 
 
 def assigned_again(cell: Cell | None, line: int) -> set[str]:
-    """Names a cell gives a new value in this line or after it."""
-    return _assigned(cell) - _assigned(cell, line) if cell is not None else set()
+    """Names a cell gives a new value in this line or after it. None of a line of several statements: which of
+    them had run nobody knows."""
+    if (
+        cell is None
+        or sum(isinstance(node, ast.stmt) and node.lineno == line for node in ast.walk(cell.tree())) > 1
+    ):
+        return set()
+    return _assigned(cell) - _assigned(cell, line)
 
 
 def _assigned(cell: Cell, before: int = 1 << 30) -> set[str]:

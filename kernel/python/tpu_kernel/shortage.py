@@ -79,20 +79,25 @@ class Diagnosis:
             cures.append(
                 f"The old `{name}` ({cell}{size(count)}) is kept until the new one is made: `del {name}` before this cell."
             )
-        if self.spare_bytes:
+        fits = self.free + self.spare_bytes >= self.wanted > 0
+        missing = self.wanted - self.free - self.spare_bytes
+        worth = missing / 8  # less is not worth a line
+        if fits or self.spare_bytes > worth:
             line = f"Would free {size(self.spare_bytes)}: `{delete(self.spare)}`"
-            fits = self.free + self.spare_bytes >= self.wanted > 0
-            missing = self.wanted - self.free - self.spare_bytes
             cures.append(f"{line}. {'Then it fits.' if fits else f'Even then {size(missing)} are missing.'}")
         rows = self.held.by_root()[:_MOST_HOLDERS]
-        graphs = [name.removeprefix("graph of ") for name, kind, *_ in rows if kind == "graph"]
+        graphs = [
+            name.removeprefix("graph of ")
+            for name, kind, _, total in rows
+            if kind == "graph" and total > worth
+        ]
         if graphs:
             cures.append(
                 f"The graph of `{graphs[0]}` keeps its inputs: call `backward()`, or keep `{graphs[0]}.detach()`."
             )
-        if any(kind == "traceback" for _, kind, *_ in rows):
+        if any(kind == "traceback" and total > worth for _, kind, _, total in rows):
             cures.append("What the last traceback holds goes with the next error, or with `%tpu_free`.")
-        if self.held.unnamed:
+        if self.held.unnamed > max(worth, 0):
             cures.append(
                 f"{size(self.held.unnamed)} have no name here: `%tpu_free` frees what only reference cycles keep."
             )

@@ -147,15 +147,15 @@ def saved_by(node: Any) -> Iterator[Any]:
 
     Where hooks of the user's pack them (checkpoints, offloading), what was packed: unpacking would compute.
     """
-    for name in dir(node):
-        if name.startswith("_saved_"):
-            try:
-                packed = _packed(getattr(node, "_raw" + name, None))
-                value = getattr(node, name) if packed is None else packed
-            except RuntimeError:
-                continue  # freed by `backward()`, or never set
-            values = value if isinstance(value, (tuple, list)) else (value,)
-            yield from (each for each in values if type(each).__name__ in ("Tensor", "Parameter"))
+    # PyTorch's own nodes have a name for each; those written in Python, such as `torch.compile`'s, one list.
+    for name in [name for name in dir(node) if name.startswith(("_saved_", "saved_tensors"))]:
+        try:
+            packed = _packed(getattr(node, f"_raw_{name.removeprefix('_')}", None))
+            value = getattr(node, name) if packed is None else packed
+        except RuntimeError:
+            continue  # freed by `backward()`, or never set
+        values = value if isinstance(value, (tuple, list)) else (value,)
+        yield from (each for each in values if type(each).__name__ in ("Tensor", "Parameter"))
 
 
 def _packed(raw: Any) -> list[Any] | None:

@@ -78,7 +78,11 @@ class ShortageCard:
 
     def _wanted_name(self) -> str:
         name, equals, _ = self.diagnosis.source.partition(" = ")
-        return f"`{name}`" if equals and name.isidentifier() else "this line"
+        return (
+            f"`{name}`"
+            if equals and name.isidentifier() and ";" not in self.diagnosis.source
+            else "this line"
+        )
 
     def _where(self) -> str:
         return self.diagnosis.place.removesuffix(" or before") or "this cell"
