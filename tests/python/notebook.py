@@ -67,6 +67,16 @@ class Result:
         """The types of the messages, without `status`."""
         return [m["msg_type"] for m in self.messages if m["msg_type"] != "status"]
 
+    @property
+    def kinds(self) -> list[str]:
+        """The types, with one `stream` for output in a row: a print may come in several pieces."""
+        types = self.types
+        return [
+            kind
+            for kind, before in zip(types, ["", *types], strict=False)
+            if (kind, before) != ("stream", "stream")
+        ]
+
 
 class Notebook:
     """A client of a running kernel."""

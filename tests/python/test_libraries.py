@@ -239,5 +239,5 @@ def test_a_display_is_updated_in_later_cells(kernel: Notebook) -> None:
 
 def test_clear_output_waits_for_the_next_output(kernel: Notebook) -> None:
     result = kernel.run("print('a')\nclear_output(wait=True)\nprint('b')\nclear_output()")
-    assert result.types == ["execute_input", "stream", "clear_output", "stream", "clear_output"]
+    assert result.kinds == ["execute_input", "stream", "clear_output", "stream", "clear_output"]
     assert result.contents("clear_output") == [{"wait": True}, {"wait": False}]

@@ -51,7 +51,8 @@ def test_it_follows_a_cell_that_holds_the_gil_and_leaves_a_picture(kernel: Noteb
     assert words.startswith("TPU v5e (emulated) · ")
     assert " executions" in words and "now:" not in words
     assert (hbm[:7], hbm[67:75], busy[:7], len(busy)) == ("  HBM  ", "  up to ", "  busy ", 67)
-    assert 260 <= int(hbm[75:].removesuffix(" MiB")) <= 276
+    # how many of the 4 MiB in between there are at once is TorchTPU's, which runs ahead of the device
+    assert 260 <= int(hbm[75:].removesuffix(" MiB")) <= 260 + 2 * 20 * 4
     assert "<script" not in last["text/html"] and "<svg" not in last["text/html"]
     assert Image.open(io.BytesIO(base64.b64decode(last["image/png"]))).size == (600, 126)
     # all of it is there before the cell is answered, and nothing comes after

@@ -148,7 +148,7 @@ def test_capture_inside_an_output_widget_keeps_the_text(kernel: Notebook) -> Non
 def test_clear_output_of_an_output_widget_clears_only_it(kernel: Notebook) -> None:
     page = Page(kernel)
     result = page.run("with out:\n    print('a')\n    out.clear_output(wait=True)\n    print('b')")
-    assert result.types == ["execute_input", "comm_msg", "stream", "clear_output", "stream", "comm_msg"]
+    assert result.kinds == ["execute_input", "comm_msg", "stream", "clear_output", "stream", "comm_msg"]
     assert result.contents("clear_output") == [{"wait": True}]
 
 
