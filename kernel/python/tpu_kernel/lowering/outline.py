@@ -17,6 +17,7 @@ from typing import Any
 from .gradients import runs_backward, stepped_name, used_up
 from .hazards import code_names
 from .optimizers import detached, step
+from .views import Slices
 
 Compiler = Callable[[ast.AST, str, str], CodeType]
 _RESULT, _STEP, _DETACHED, _STEPPER = "_tpu_result", "_tpu_step", "_tpu_detached", "_tpu_stepper_"
@@ -53,6 +54,7 @@ class Outlined:
         """Call it on the notebook and write back what it bound; the value of a last expression."""
         assert self.call is not None
         arguments = [namespace.get(name, getattr(builtins, name, UNBOUND)) for name in self.parameters]
+        slices = Slices(arguments)
         own = self.function.__globals__
         for name in self.tools:
             if name in namespace:
@@ -63,12 +65,13 @@ class Outlined:
             self._keep_bindings(error.__traceback__, namespace)
             raise
         finally:
+            slices.settle()
             for name in self.tools:
                 own.pop(name, None)  # what the notebook deletes is gone
         for name, value in zip(self.outputs, values, strict=False):
             if value is not UNBOUND:
-                namespace[name] = value
-        return values[-1] if self.returns else None
+                namespace[name] = slices.result(value)
+        return slices.result(values[-1]) if self.returns else None
 
     def _keep_bindings(self, traceback: TracebackType | None, namespace: dict[str, Any]) -> None:
         code = self.function.__code__
