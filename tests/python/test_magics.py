@@ -87,9 +87,9 @@ def test_card_says_what_was_compiled_and_what_ran(device: Notebook) -> None:
     lines = card["text/plain"].splitlines()
     assert lines[0].startswith("compiled · lines 4–6 · ")
     assert lines[-3:] == [
+        "  not in a program:",
         "    line 7  print(loss.item() > 0)",
         "        prints",
-        "        Instead: print every 100th turn, or after the loop",
     ]
     (again,) = device.run(TRAIN).displays
     numbers = dict(re.findall(r"^  (\w[\w ]*\w)  +(\d+)", again["text/plain"], re.MULTILINE))

@@ -195,6 +195,11 @@ def cure_of(why: str) -> str:
     return ""
 
 
+def is_of_loops(cure: str) -> bool:
+    """Does this help only where it is done again and again?"""
+    return re.search(r"(after|outside) the loop|100th turn", cure) is not None
+
+
 def of_guard(guard: str, now: str = "") -> str:
     """A guard that failed: which name, what it was, what it is."""
     for pattern, words in _GUARDS:

@@ -63,10 +63,14 @@ class LoweredCell:
         self._functions = functions or NotebookFunctions(namespace, compiler)
         compiler(copy.deepcopy(tree), filename, "exec")
         self.tree = tree
+        loops = [node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While))]
+        self._looped = frozenset(
+            line for loop in loops for line in range(loop.lineno, (loop.end_lineno or 0) + 1)
+        )
         self.values: Values = backend.values()
         self.classifier: Classifier = backend.classifier(self.values, namespace)
         self.hazards = Hazards()
-        self.report = Report()
+        self.report = Report(looped=self._looped)
         self.findings = Findings(filename, self._known_as)
         self.runs: list[Run] = []
         self.running = False
@@ -200,7 +204,7 @@ class LoweredCell:
 
         When the cell raises, `self.report` still holds what happened so far.
         """
-        self.report = Report(self.filename)
+        self.report = Report(self.filename, self._looped)
         self.running = True
         started = time.perf_counter()
         value = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .causes import cure_of
+from .causes import cure_of, is_of_loops
 from .findings import Finding, Findings
 
 #: Why lines ran eagerly of which PyTorch's compiler made nothing, until it is known better.
@@ -17,6 +17,8 @@ class Report:
 
     #: The name the cell is compiled under.
     file: str = ""
+    #: Lines in loops of the cell: what to do "after the loop" is told of these alone.
+    looped: frozenset[int] = frozenset()
     # Line -> why it ran eagerly; "" for ordinary Python that has nothing to do with the device.
     eager: dict[int, str] = field(default_factory=dict)
     compiled: set[int] = field(default_factory=set)
@@ -76,6 +78,7 @@ class Report:
                 rows.remove(group)
                 group = Finding(group.line, why, group.cure, last=line)
             else:
-                group = Finding(line, why, cure_of(why))
+                cure = cure_of(why)
+                group = Finding(line, why, "" if line not in self.looped and is_of_loops(cure) else cure)
             rows.append(group)
         return sorted(rows, key=lambda row: (row.line or 1 << 30, bool(row.place)))
