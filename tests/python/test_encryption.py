@@ -77,7 +77,11 @@ def watched(connection: zmq.Socket[bytes], events: int = zmq.EVENT_ALL) -> Itera
 def kernel_info(kernel: Notebook, connection: zmq.Socket[bytes]) -> dict[str, Any] | None:
     """The answer to a `kernel_info_request` on a socket of our own, if there is one soon."""
     session = Session(key=kernel.client.session.key)
-    session.send(connection, "kernel_info_request", {})
+    connection.sndtimeo = SOON  # libzmq takes nothing for a connection it has given up
+    try:
+        session.send(connection, "kernel_info_request", {})
+    except zmq.Again:
+        return None
     if not connection.poll(SOON):
         return None
     _, frames = session.feed_identities(connection.recv_multipart())
