@@ -247,6 +247,26 @@ test('another kernel has no panel, and hears nothing of it', limit, async () => 
   assert.equal(await item().count(), 1);
 });
 
+test('the settings open the panel with a page and say how often figures come', limit, async () => {
+  const set = raw => lab.page.evaluate(text => window.jupyterapp.serviceManager.settings.save('pytorch-tpu-kernel:panel', text), raw);
+  await lab.openLauncher();
+  await set('{ "panelOnStart": true, "interval": 2000 }');
+  try {
+    sent.length = 0;
+    // A new page: one that is loaded again opens what it had open.
+    await lab.openCells('settings.ipynb', SETUP, TRAIN);
+    await panel().waitFor();
+    await lab.run(0);
+    lab.begin(1).over.catch(() => undefined);
+    await shows('Cell [2] has run');
+    assert.ok(sent.some(frame => frame.includes('tpu.stats') && /"interval_ms": ?2000/.test(frame)), sent.filter(frame => frame.includes('comm')).join());
+    await lab.interrupt();
+    await lab.waitStatus('idle');
+  } finally {
+    await set('{}');
+  }
+});
+
 test('the scripts are small', async () => {
   const folder = join(dirname(PYTHON), '../share/jupyter/labextensions/pytorch-tpu-kernel/static');
   const sizes = (await readdir(folder)).filter(name => name.endsWith('.js')).map(async name => (await stat(join(folder, name))).size);
