@@ -33,7 +33,9 @@ function echo() {
     channel.open({});
     channel.send({ word: 'hello' });
     const data = await answer;
-    await channel.close().done;
+    // Not waited for: JupyterLab deletes the comm's subshell at the same time, over another socket. When that
+    // comes first the close is left to the main shell, which is busy.
+    channel.close().done.catch(() => undefined);
     return data;
   });
 }
