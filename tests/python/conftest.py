@@ -52,11 +52,22 @@ def kernelspec() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def environment_as_given() -> None:
+def environment_of_the_session() -> None:
     """Kernels get the environment the tests were started in, not what modules imported by tests add.
 
     PyTorch names a folder of caches in it, which would serve every kernel, in later runs too.
     """
+    _take_back()
+
+
+@pytest.fixture(autouse=True)
+def environment_as_given() -> Iterator[None]:
+    """The same of what a test adds when it calls the product's own code in this process."""
+    yield
+    _take_back()
+
+
+def _take_back() -> None:
     for name in frozenset(os.environ) - GIVEN:
         if name.startswith(("TORCH", "TPU_")):
             del os.environ[name]

@@ -51,6 +51,17 @@ def test_a_cell_without_device_work_has_its_time_only(notebook: Notebook) -> Non
     assert re.fullmatch(TIME, line(notebook.run("import asyncio\nawait asyncio.sleep(0)")))
 
 
+@pytest.fixture
+def with_x(notebook: Notebook) -> Notebook:
+    """The kernel with one tensor of 4 MiB, whose square is compiled already."""
+    code = (
+        "import time, torch\nfor name in ('x', 'y', 'z', 'w'): globals().pop(name, None)\n"
+        "x = torch.ones(1 << 20).to('tpu'); (x * x).cpu(); None"
+    )
+    assert notebook.run(code, patience=PATIENCE).status == "ok"
+    return notebook
+
+
 def test_what_a_cell_did_on_the_device_is_counted(notebook: Notebook) -> None:
     made = notebook.run("import torch\nx = torch.ones(1 << 20).to('tpu')", patience=PATIENCE)
     assert line(made).endswith(" · HBM +4.00 MiB, now 4.00 MiB, peak 4.00 MiB"), line(made)
@@ -67,13 +78,14 @@ def test_what_a_cell_did_on_the_device_is_counted(notebook: Notebook) -> None:
     )
 
 
-def test_the_line_is_there_after_an_error_and_an_interrupt(notebook: Notebook) -> None:
+def test_the_line_is_there_after_an_error_and_an_interrupt(with_x: Notebook) -> None:
+    notebook = with_x
     failed = notebook.run("z = x * x; raise ValueError", patience=PATIENCE)
     assert failed.content["ename"] == "ValueError"
     assert " · launched 1 (1 in memory) · HBM +4.00 MiB, now 8.00 MiB, peak 8.00 MiB" in line(failed)
     wrong = notebook.run("1 +")
     assert wrong.content["ename"] == "SyntaxError" and re.fullmatch(TIME, line(wrong))
-    cell = notebook.send("del z\nimport time\nprint('go')\nwhile True: time.sleep(0.1)")
+    cell = notebook.send("del z\nprint('go')\nwhile True: time.sleep(0.1)")
     before = notebook.wait_for_text(cell, "go")
     notebook.interrupt()
     stopped = notebook.wait(cell)
@@ -82,7 +94,8 @@ def test_the_line_is_there_after_an_error_and_an_interrupt(notebook: Notebook) -
     assert " · HBM −4.00 MiB, now 4.00 MiB, peak 8.00 MiB" in line(stopped)
 
 
-def test_a_cell_that_runs_on_is_followed_at_most_twice_a_second(notebook: Notebook) -> None:
+def test_a_cell_that_runs_on_is_followed_at_most_twice_a_second(with_x: Notebook) -> None:
+    notebook = with_x
     result = notebook.run("for _ in range(35):\n    w = x * x; time.sleep(0.1)", patience=PATIENCE)
     words = line(result)
     assert "launched 35 (35 in memory)" in words
@@ -98,7 +111,8 @@ def test_a_cell_that_runs_on_is_followed_at_most_twice_a_second(notebook: Notebo
         assert (later["header"]["date"] - earlier["header"]["date"]).total_seconds() >= 0.5
 
 
-def test_what_no_person_runs_and_what_runs_after_off_has_no_line(notebook: Notebook) -> None:
+def test_what_no_person_runs_and_what_runs_after_off_has_no_line(with_x: Notebook) -> None:
+    notebook = with_x
     assert notebook.run("1", silent=True).displays == []
     assert re.fullmatch(TIME, line(notebook.run("%tpu_watch off")))
     assert notebook.run("x.sum().item()", patience=PATIENCE).displays == []
