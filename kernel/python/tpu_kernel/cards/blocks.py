@@ -11,60 +11,72 @@ import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
 
-_TEXT = "var(--jp-ui-font-color1,var(--vscode-foreground,var(--colab-primary-text-color,CanvasText)))"
-_MUTED = (
-    "var(--jp-ui-font-color2,var(--vscode-descriptionForeground,var(--colab-primary-text-color,CanvasText)))"
-)
-_SOFT = "var(--jp-layout-color2,var(--vscode-textBlockQuote-background,rgba(128,128,128,.15)))"
-_LINE = "var(--jp-border-color2,var(--vscode-panel-border,rgba(128,128,128,.4)))"
-_BLUE = "var(--jp-brand-color1,var(--vscode-charts-blue,#1976d2))"
-_EDGES = {
+#: What the parts of a card are coloured with: names of their own, so that each theme is asked once.
+#: JupyterLab's variables, VS Code's, Colab's, else the system's colours.
+COLOURS = {
+    "text": "var(--jp-ui-font-color1,var(--vscode-foreground,var(--colab-primary-text-color,CanvasText)))",
+    "muted": "var(--jp-ui-font-color2,var(--vscode-descriptionForeground,var(--colab-primary-text-color,CanvasText)))",
+    "soft": "var(--jp-layout-color2,var(--vscode-textBlockQuote-background,rgba(128,128,128,.15)))",
+    "line": "var(--jp-border-color2,var(--vscode-panel-border,rgba(128,128,128,.4)))",
+    "blue": "var(--jp-brand-color1,var(--vscode-charts-blue,#1976d2))",
     "good": "var(--jp-success-color1,var(--vscode-charts-green,#388e3c))",
     "bad": "var(--jp-error-color1,var(--vscode-charts-red,#d32f2f))",
     "warn": "var(--jp-warn-color1,var(--vscode-charts-orange,#e65100))",
 }
+_EDGES = ("good", "bad", "warn")
+#: Of bars where there is no style.
+_BLUE, _RED = "#1976d2", "#d32f2f"
 #: Letters that fit into a first column.
 _SHORT = 30
+_FONT = "var(--jp-ui-font-family,var(--vscode-font-family,system-ui,sans-serif))"
 _MONO = "var(--jp-code-font-family,var(--vscode-editor-font-family,monospace))"
 
+# Twice the class outweighs what front ends say of any table and any code, and VS Code says it with `!important`.
 _STYLE = (
-    f".tpuk{{color:{_TEXT};font:13px/1.45 var(--jp-ui-font-family,system-ui,sans-serif);max-width:700px;"
-    f"border:1px solid {_LINE};border-radius:4px;padding:10px 12px}}"
-    ".tpuk table{border-collapse:separate;border-spacing:0;margin:0;width:100%;font-size:inherit;color:inherit}"
-    ".tpuk td,.tpuk th{background:none;border:0;padding:2px 8px 2px 0;text-align:left;vertical-align:top}"
-    ".tpuk tr{background:none!important}"
-    f".tpuk th{{color:{_MUTED};font-weight:normal;border-bottom:1px solid {_LINE}}}"
-    f".tpuk .pill{{background:{_SOFT};border-radius:3px;border-left:4px solid {_LINE};padding:1px 8px;"
-    "white-space:nowrap;margin-right:6px}"
-    + "".join(f".tpuk .{name}{{border-left-color:{colour}}}" for name, colour in _EDGES.items())
-    + f".tpuk .muted{{color:{_MUTED}}}.tpuk .muted code{{color:{_TEXT}}}.tpuk .gap{{display:none}}"
-    ".tpuk .tiles{table-layout:fixed;border-spacing:6px 0;margin:8px -6px;width:calc(100% + 12px)}"
-    f".tpuk .tiles td{{background:{_SOFT};border-radius:3px;padding:5px 8px}}"
-    f".tpuk .tiles small{{color:{_TEXT};display:block;font-size:11px}}.tpuk .tiles b{{font-size:15px;font-weight:500}}"
-    f".tpuk code{{font-family:{_MONO};font-size:12px;background:none;color:inherit;padding:0;overflow-wrap:anywhere}}"
-    ".tpuk p{margin:6px 0 0}.tpuk div+table,.tpuk table+table{margin-top:8px}"
-    f".tpuk .bar{{background:{_SOFT};height:11px;margin-top:4px}}"
-    ".tpuk .bars td:first-child{width:17%}.tpuk .bars td:last-child{width:1%;white-space:nowrap;text-align:right;padding-right:0}"
-    ".tpuk .n{text-align:right;white-space:nowrap}"
+    ".tpuk.tpuk{"
+    + "".join(f"--{name}:{colour};" for name, colour in COLOURS.items())
+    + f"color:var(--text);font:13px/1.45 {_FONT};max-width:700px;border:1px solid var(--line);border-radius:4px;"
+    # Bars are printed too. What is too wide for a narrow window is scrolled to.
+    "padding:10px 12px;overflow-x:auto;-webkit-print-color-adjust:exact;print-color-adjust:exact;"
+    "& table{border-collapse:separate;border-spacing:0;margin:0;width:100%;font-size:inherit;color:inherit}"
+    "& td,& th{background:none;border:0;padding:2px 8px 2px 0;text-align:left;vertical-align:top}"
+    "& tr{background:none!important;break-inside:avoid}"
+    "& th{color:var(--muted);font-weight:normal;border-bottom:1px solid var(--line)!important}"
+    "& .pill{background:var(--soft);border-radius:3px;border-left:4px solid var(--line);padding:1px 8px;"
+    "display:inline-block;margin:0 6px 2px 0}& div>b{margin-right:6px}"
+    + "".join(f"& .{name}{{border-left-color:var(--{name})}}" for name in _EDGES)
+    + "&.bad{border-color:var(--bad)}& .muted{color:var(--muted)}& .muted code{color:var(--text)}& .gap{display:none}"
+    "& .tiles{margin:8px 0}& .tiles tr{display:flex;flex-wrap:wrap;gap:6px}"
+    "& .tiles td{background:var(--soft);border-radius:3px;padding:5px 8px;flex:1 1 76px}"
+    "& .tiles small{display:block;font-size:11px}& .tiles b{font-size:15px;font-weight:500}"
+    f"& code{{font-family:{_MONO};font-size:12px;background:none;color:inherit;padding:0;overflow-wrap:anywhere}}"
+    "& p{margin:6px 0 0}& div+table,& p+table,& table+table{margin-top:8px}"
+    "& .bar{background:var(--soft);height:11px;margin-top:4px}"
+    # Windows shows no background of its own choice where the system's colours are forced.
+    "& .bar div,& .histogram div{background:var(--blue)!important;forced-color-adjust:none}"
+    "& .bar .bad{background:var(--bad)!important}"
+    "& .bars td{white-space:nowrap}& .bars td:nth-child(2){width:99%}"
+    "& .bars td:last-child{text-align:right;padding-right:0}"
+    "& .n{text-align:right!important;white-space:nowrap}"
     # JupyterLab gives all columns of a table the same width.
-    ".tpuk .bars,.tpuk .keys{table-layout:auto}"
-    ".tpuk .keys td:first-child,.tpuk .keys td:first-child code{white-space:nowrap}"
-    ".tpuk .histogram{table-layout:fixed;margin-top:8px}.tpuk details{margin-top:6px}.tpuk summary{cursor:pointer}"
-    # Twice the class outweighs what JupyterLab says of any table and any code.
-).replace(".tpuk", ".tpuk.tpuk")
+    "& .bars,& .keys{table-layout:auto}"
+    "& .keys td:first-child,& .keys td:first-child code{white-space:pre}"
+    "& .histogram{table-layout:fixed;margin-top:8px}& details{margin-top:6px}& summary{cursor:pointer}"
+    "@media(max-width:480px){& .n,& .keys td:first-child,& .keys td:first-child code{white-space:pre-wrap}}}"
+)
 
 
 def card(*parts: str, edge: str = "") -> str:
     """A whole card; `edge` colours its border."""
-    colour = f' style="border-color:{_EDGES[edge]}"' if edge else ""
-    return f'<style>{_STYLE}</style><div class="tpuk"{colour}>{"".join(parts)}</div>'
+    kind = f"tpuk {edge}" if edge else "tpuk"
+    return f'<style>{_STYLE}</style><div class="{kind}">{"".join(parts)}</div>'
 
 
 def line(parts: Sequence[str]) -> str:
     """Facts in one quiet line, the first of them in front; no frame and no style sheet."""
     first, *others = map(escape, parts)
     more = "".join(f' <span style="opacity:.5">·</span> {part}' for part in others)
-    return f'<div style="color:{_TEXT};font:12px/1.4 var(--jp-ui-font-family,system-ui,sans-serif)"><b>{first}</b>{more}</div>'
+    return f'<div style="color:{COLOURS["text"]};font:12px/1.4 {_FONT}"><b>{first}</b>{more}</div>'
 
 
 def headline(pill: str, edge: str, title: str, *facts: str | tuple[str, str]) -> str:
@@ -99,9 +111,12 @@ def bars(rows: Iterable[tuple[str, float, str]]) -> str:
     return f'<table class="bars">{"".join(lines)}</table>'
 
 
-def _bar(share: float, colour: str = _BLUE) -> str:
+def _bar(share: float, alarm: bool = False) -> str:
     width = max(0.0, min(1.0, share)) * 100
-    return f'<div class="bar"><div style="background:{colour};height:11px;width:{width:.1f}%"></div></div>'
+    kind, colour = (' class="bad"', _RED) if alarm else ("", _BLUE)
+    return (
+        f'<div class="bar"><div{kind} style="background:{colour};height:11px;width:{width:.1f}%"></div></div>'
+    )
 
 
 def histogram(counts: Sequence[int]) -> str:
@@ -134,17 +149,16 @@ def table(
     numbers: Collection[int] = (),
     shares: Sequence[float] = (),
     alarm: bool = False,
-    width: str = "15%",
+    widths: Sequence[str] = ("15%",),
 ) -> str:
     """A plain table; text between backticks is shown as code, the columns `numbers` stand to the right.
 
-    `shares` (0 to 1) end each row with a bar; `alarm` makes the first one red. `width` is the first column's.
+    `shares` (0 to 1) end each row with a bar; `alarm` makes the first one red. `widths` are those of
+    the first columns.
     """
-    first, *others = head
     right = ["" if index not in numbers else ' class="n"' for index in range(len(head))]
-    top = f'<th style="width:{width}">{escape(first)}</th>' + "".join(
-        f"<th{right[index]}>{escape(name)}</th>" for index, name in enumerate(others, 1)
-    )
+    wide = [f' style="width:{width}"' for width in widths] + [""] * len(head)
+    top = "".join(f"<th{right[index]}{wide[index]}>{escape(name)}</th>" for index, name in enumerate(head))
     top += '<th style="width:22%"></th>' if shares else ""
     rows = list(rows)
     # Short names stay in one line.
@@ -153,8 +167,7 @@ def table(
     for number, row in enumerate(rows):
         cells = "".join(f"<td{right[index]}>{marked(cell)}</td>" for index, cell in enumerate(row))
         if number < len(shares):
-            colour = _EDGES["bad"] if alarm and number == 0 else _BLUE
-            cells += f"<td>{_bar(shares[number], colour)}</td>"
+            cells += f"<td>{_bar(shares[number], alarm and number == 0)}</td>"
         body += f"<tr>{cells}</tr>"
     return f"<table{kind}><tr>{top}</tr>{body}</table>"
 

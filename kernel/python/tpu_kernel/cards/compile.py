@@ -137,7 +137,7 @@ def outside_table(found: Sequence[Finding], source: Sequence[str], most: int, he
     ]
     more = len(found) - len(rows)
     rest = blocks.paragraph(f"and {more} more: the text form of this card has them all", True) if more else ""
-    return blocks.table(("line", head, "because"), rows, width="9%") + rest
+    return blocks.table(("line", head, "because"), rows, widths=("9%", "31%")) + rest
 
 
 def outside_text(found: Sequence[Finding], source: Sequence[str], head: str = _OUTSIDE) -> list[str]:

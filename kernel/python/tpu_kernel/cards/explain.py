@@ -68,7 +68,7 @@ class NamesCard:
         rows = [(", ".join(old), now) for now, old in same.items()]
         return blocks.card(
             blocks.headline("new names", "good", self.asked),
-            blocks.table(("old", "now"), rows, width="40%"),
+            blocks.table(("old", "now"), rows, widths=("40%",)),
         )
 
     def text(self) -> str:

@@ -10,7 +10,7 @@ _STYLE = (
     ".tpuk .lanes td:first-child{width:15%}.tpuk .lanes td:last-child{padding-right:0}"
     ".tpuk .lanes~table{margin-top:10px}"
     ".tpuk .parts{table-layout:fixed}.tpuk .parts td{padding:0 2px;overflow:hidden;font-size:11px;"
-    "white-space:nowrap;border-left:1px solid #8888}.tpuk .lane{display:block;box-sizing:border-box;"
+    "white-space:nowrap;border-left:1px solid #8888!important}.tpuk .lane{display:block;box-sizing:border-box;"
     "margin-top:4px;image-rendering:pixelated;border:solid #8888;border-width:0 1px 1px}"
 ).replace(".tpuk", ".tpuk.tpuk")
 

@@ -74,9 +74,9 @@ class ProfileCard:
             ),
         ]
         if programs := self._programs():
-            parts.append(blocks.table(_HEAD_PROGRAMS, programs, range(2, 6), width="34%"))
+            parts.append(blocks.table(_HEAD_PROGRAMS, programs, range(2, 6), widths=("34%",)))
         if lines := self._lines():
-            parts.append(blocks.table(_HEAD_LINES, lines, range(1, 5), width="34%"))
+            parts.append(blocks.table(_HEAD_LINES, lines, range(1, 5), widths=("34%",)))
         parts += [blocks.paragraph(note, muted=True) for note in self._notes()]
         parts += [blocks.paragraph(said) for said in self._files()]
         return blocks.card(*parts)

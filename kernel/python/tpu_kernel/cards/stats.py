@@ -44,7 +44,7 @@ class StatsCard:
             blocks.bars(rows),
             blocks.tiles(self._numbers()),
             blocks.table(_HEAD, self._rows(self.costly)) if self.costly else "",
-            blocks.table(_HEAD_AGAIN, self._rows_again()) if self.again else "",
+            blocks.table(_HEAD_AGAIN, self._rows_again(), widths=("15%", "20%")) if self.again else "",
             blocks.paragraph(self.mode, muted=True),
             blocks.paragraph(f"HBM limit: {self.limit}", muted=True) if self.limit else "",
         )

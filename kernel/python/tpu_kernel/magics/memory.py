@@ -72,7 +72,7 @@ class MemoryMagics(Magics):
         ]
         if not numbers:
             return "", ""
-        codes = self.shell.user_ns.get("_ih", [])
+        codes = self.shell.history_manager.input_hist_raw
         code = codes[numbers[-1]] if numbers[-1] < len(codes) else ""
         return f"In[{numbers[-1]}]", next((line for line in code.splitlines() if line.strip()), "")
 
