@@ -359,7 +359,11 @@ impl Kernel {
         buffers: Vec<Bytes>,
     ) -> bool {
         match (msg_type, parent) {
-            ("clear_output", Some(parent)) => parent.tally.clear(),
+            ("clear_output", Some(parent)) => {
+                parent.tally.clear();
+                parent.tally.add_piece();
+            }
+            ("display_data" | "execute_result" | "error", Some(parent)) => parent.tally.add_piece(),
             ("comm_open" | "comm_msg" | "comm_close", parent) => {
                 let by = parent.and_then(|parent| parent.subshell_id.as_deref());
                 self.subshells.comm_sent(msg_type, &content, by);

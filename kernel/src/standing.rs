@@ -41,6 +41,7 @@ impl Standing {
     pub fn show_data(&mut self, data: &Value) -> Entry {
         let first = !std::mem::replace(&mut self.shown, true);
         let msg_type = if first {
+            self.parent.tally.add_piece();
             "display_data"
         } else {
             "update_display_data"

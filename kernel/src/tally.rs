@@ -55,6 +55,8 @@ pub struct Tally {
     /// The cell has been answered.
     over: AtomicBool,
     interrupted: AtomicBool,
+    /// Pieces of output so far, text and other: tells whether something came since.
+    pieces: AtomicU64,
 }
 
 impl Tally {
@@ -70,6 +72,9 @@ impl Tally {
     pub fn admit(&self, cap: Cap, name: StreamName, text: &str) -> (usize, bool) {
         let room = cap.0.saturating_sub(self.shown.load(Relaxed));
         let stopped = self.stopped.load(Relaxed);
+        if !stopped {
+            self.add_piece();
+        }
         if !stopped && text.len() as u64 <= room {
             self.count(name, text);
             return (text.len(), false);
@@ -81,6 +86,16 @@ impl Tally {
         self.stopped.store(true, Relaxed);
         self.drop_bytes(text.len() - shown);
         (shown, !stopped)
+    }
+
+    /// Something is shown below what was shown before.
+    pub fn add_piece(&self) {
+        self.pieces.fetch_add(1, Relaxed);
+    }
+
+    /// How many pieces of output there were so far.
+    pub fn pieces(&self) -> u64 {
+        self.pieces.load(Relaxed)
     }
 
     fn count(&self, name: StreamName, text: &str) {

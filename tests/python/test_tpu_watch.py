@@ -11,6 +11,7 @@ from conftest import running_kernel
 from notebook import Message, Notebook, Result
 
 PATIENCE = 120
+OUTPUTS = ("stream", "display_data", "execute_result", "error")
 TIME = r"(?:[\d.]+ ms|[\d.]+ s)"
 
 
@@ -24,20 +25,26 @@ def notebook(kernelspec: str) -> Iterator[Notebook]:
 def states(result: Result) -> list[Message]:
     """All states of the line: other displays may stand under a cell too."""
     shown = [m for m in result.messages if m["msg_type"] in ("display_data", "update_display_data")]
-    return [m for m in shown if m["content"]["transient"].get("display_id", "").startswith("watch-")]
+    return [m for m in shown if m["content"]["transient"].get("display_id", "").startswith("watch")]
 
 
 def line(result: Result) -> str:
-    """The one line of a cell, in its last state, which comes after all else."""
+    """The one line of a cell, in its last state, which comes after all else and stands below all else."""
     shown = states(result)
-    first, *updates = shown
-    assert first["msg_type"] == "display_data"
-    assert {m["msg_type"] for m in updates} <= {"update_display_data"}
-    assert len({m["content"]["transient"]["display_id"] for m in shown}) == 1
+    places: dict[str, str] = {}
+    for message in shown:
+        name, new = message["content"]["transient"]["display_id"], message["msg_type"] == "display_data"
+        assert new == (name not in places)
+        places[name] = message["content"]["data"]["text/plain"]
+    # where other output followed the line, what stood there is empty
+    assert [bool(text) for text in places.values()] in ([True], [False, True]), places
     assert len({m["parent_header"]["msg_id"] for m in shown}) == 1
     # later are only `idle`, and on a slow machine the last word about an interrupt that took its time
     later = result.messages[result.messages.index(shown[-1]) + 1 :]
     assert {m["msg_type"] for m in later} <= {"status", "update_display_data"}
+    outputs = [m for m in result.messages if m["msg_type"] in OUTPUTS]
+    last = next(m for m in reversed(shown) if m["msg_type"] == "display_data")
+    assert outputs[-1] is last
     bundle = shown[-1]["content"]["data"]
     html = bundle["text/html"]
     assert len(html) <= 600 and "<script" not in html and "<style" not in html
@@ -109,6 +116,23 @@ def test_a_cell_that_runs_on_is_followed_at_most_twice_a_second(with_x: Notebook
         ), text
     for earlier, later in pairwise(running):
         assert (later["header"]["date"] - earlier["header"]["date"]).total_seconds() >= 0.5
+
+
+def test_the_line_ends_up_below_what_came_after_it(notebook: Notebook) -> None:
+    wait = "import time\nfrom tpu_kernel.watch import _State\nwhile not _State.run._line.shown: time.sleep(0.05)\n"
+    for output in ("print('later')", "display(7)", "7", "1 / 0"):
+        result = notebook.run(wait + output, patience=PATIENCE)
+        assert re.fullmatch(TIME, line(result))
+        first, *others = states(result)
+        assert first["content"]["data"]["text/plain"].startswith("running for ")
+        assert others[-1]["msg_type"] == "display_data", output
+    # the line is gone with the output that a cell clears
+    cleared = notebook.run(f"{wait}from IPython.display import clear_output\nclear_output()")
+    assert states(cleared)[-1]["msg_type"] == "display_data"
+    # a cell that shows nothing more keeps its line where it is
+    quiet = notebook.run(wait, patience=PATIENCE)
+    assert re.fullmatch(TIME, line(quiet))
+    assert len({m["content"]["transient"]["display_id"] for m in states(quiet)}) == 1
 
 
 def test_what_no_person_runs_and_what_runs_after_off_has_no_line(with_x: Notebook) -> None:

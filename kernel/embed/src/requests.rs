@@ -63,6 +63,11 @@ impl Parent {
         pieces.map(|(name, text)| (name.as_str(), text)).collect()
     }
 
+    #[getter]
+    fn outputs(&self) -> u64 {
+        self.0.tally.pieces()
+    }
+
     fn __eq__(&self, other: &Self) -> bool {
         self.0.msg_id == other.0.msg_id
     }

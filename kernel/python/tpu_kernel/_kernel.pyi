@@ -33,6 +33,10 @@ class Parent:
     @property
     def printed(self) -> list[tuple[str, str]]:
         """What the request printed and was sent on, as (stream, text), up to 64 KiB."""
+    @property
+    def outputs(self) -> int:
+        """A count that grows with each piece of output of the request, and when it is cleared; not when a
+        display is brought up to date. Says whether something is below what was shown before."""
 
 @final
 class Request:

@@ -1,5 +1,8 @@
 """`%tpu_watch`: one line under each cell with what it did on the device, brought up to date while it runs.
 
+Outputs stay where they were first shown. So a line that other output has followed is emptied when the
+cell ends, and shown once more, as the last.
+
 Off unless somebody turns it on, and then nothing of this is loaded. The numbers are tpu-core's, between
 the start of the cell and the end of what it queued.
 """
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 #: Seconds after which a cell that still runs gets its line, and between two states of it.
 _FIRST, _PERIOD = 1.0, 1.0
+_NOTHING = {"text/html": "", "text/plain": ""}
 
 
 class _Run:
@@ -28,7 +32,10 @@ class _Run:
     def __init__(self, parent: Parent) -> None:
         self.started = time.perf_counter()
         self.before = _counters()
+        self._parent = parent
         self._line = Standing("watch", parent)
+        #: Outputs of the cell when the line had come.
+        self._place = 0
         #: Who shows the last state, and that it is the last.
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -52,6 +59,11 @@ class _Run:
         with self._lock:
             if running and self._over.is_set():
                 return
+            if not self._line.shown:
+                self._place = self._parent.outputs + 1
+            elif not running and self._parent.outputs != self._place:
+                self._line.show(_NOTHING)
+                self._line = Standing("watched", self._parent)
             self._line.show({"text/html": line.html(), "text/plain": line.text()})
 
 

@@ -40,7 +40,7 @@ _STYLE = (
     "padding:10px 12px;overflow-x:auto;-webkit-print-color-adjust:exact;print-color-adjust:exact;"
     "& table{border-collapse:separate;border-spacing:0;margin:0;width:100%;font-size:inherit;color:inherit}"
     "& td,& th{background:none;border:0;padding:2px 8px 2px 0;text-align:left;vertical-align:top}"
-    "& tr{background:none!important;break-inside:avoid}"
+    "& tr{background:none!important;padding:0;break-inside:avoid}"
     "& th{color:var(--muted);font-weight:normal;border-bottom:1px solid var(--line)!important}"
     "& .pill{background:var(--soft);border-radius:3px;border-left:4px solid var(--line);padding:1px 8px;"
     "display:inline-block;margin:0 6px 2px 0}& div>b{margin-right:6px}"
@@ -55,7 +55,7 @@ _STYLE = (
     # Windows shows no background of its own choice where the system's colours are forced.
     "& .bar div,& .histogram div{background:var(--blue)!important;forced-color-adjust:none}"
     "& .bar .bad{background:var(--bad)!important}"
-    "& .bars td{white-space:nowrap}& .bars td:nth-child(2){width:99%}"
+    "& .bars td{white-space:nowrap}& .bars td:nth-child(2){width:99%!important}"
     "& .bars td:last-child{text-align:right;padding-right:0}"
     "& .n{text-align:right!important;white-space:nowrap}"
     # JupyterLab gives all columns of a table the same width.
@@ -107,8 +107,9 @@ def bars(rows: Iterable[tuple[str, float, str]]) -> str:
     """Name, share of the whole (0 to 1) as a bar, value in words."""
     lines = []
     for name, share, value in rows:
-        lines.append(f"<tr><td>{escape(name)}</td><td>{_bar(share)}</td><td>{escape(value)}</td></tr>")
-    return f'<table class="bars">{"".join(lines)}</table>'
+        bar = f'<td style="width:60%">{_bar(share)}</td>'
+        lines.append(f"<tr><td>{escape(name)}</td>{bar}<td>{escape(value)}</td></tr>")
+    return f'<table class="bars" style="width:100%">{"".join(lines)}</table>'
 
 
 def _bar(share: float, alarm: bool = False) -> str:
@@ -130,9 +131,7 @@ def histogram(counts: Sequence[int]) -> str:
         for count in counts
     )
     name = "how the values are spread between min and max"
-    return (
-        f'<table class="histogram" role="img" aria-label="{name}" title="{name}"><tr>{columns}</tr></table>'
-    )
+    return f'<table class="histogram" style="width:100%" role="img" aria-label="{name}" title="{name}"><tr>{columns}</tr></table>'
 
 
 def folded(name: str, text: str, unfolded: bool = False) -> str:
