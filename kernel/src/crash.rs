@@ -30,8 +30,10 @@ use crate::process;
 pub use handler::{Crash, install_on_top};
 pub use log_tail::LogTail;
 
-/// What the last messages may take. The crashed thread waits a little longer.
-const FLUSH: Duration = Duration::from_millis(800);
+/// What the last messages may take. The crashed thread waits longer, from a little earlier on.
+const FLUSH: Duration = Duration::from_millis(1_500);
+/// What has reached our sockets by the crash is read and answered in this time.
+const LISTEN: Duration = Duration::from_millis(100);
 /// faulthandler writes less than this.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -85,7 +87,8 @@ pub async fn watch<F: Future<Output = ()>>(kernel: Arc<Kernel>, flush: impl FnOn
     let log = kernel.log_tail.lines();
     let lines = report::lines(&crash, cell, &dump, kernel.main_thread.id(), &log);
     kernel.announce_crash(report::name(crash.signal), &lines);
-    while !kernel.outbox.is_empty() && Instant::now() < deadline {
+    let listen = Instant::now() + LISTEN;
+    while Instant::now() < listen || (!kernel.outbox.is_empty() && Instant::now() < deadline) {
         kernel.outbox.hurry();
         sleep(Duration::from_millis(1)).await;
     }

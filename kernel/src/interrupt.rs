@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_millis(250);
 const UPDATE: Duration = Duration::from_secs(1);
 /// How long an answer of Python is waited for, each time.
 const ANSWER: Duration = Duration::from_millis(150);
+/// What is said where a look was too short to tell.
+const UNKNOWN: &str = "the cell does not react";
 /// Python that has not answered after this time does not get the GIL.
 const NO_ANSWER: Duration = Duration::from_millis(800);
 
@@ -45,10 +47,46 @@ pub struct Whereabouts {
 pub struct Pending {
     line: Standing,
     since: Instant,
-    /// What it was seen to wait for, and how often, until it was raised in the cell.
-    before: Vec<(String, u32)>,
+    /// What it was seen to wait for until it was raised in the cell.
+    before: Seen,
     /// The same from then on: how the cell ended.
-    after: Vec<(String, u32)>,
+    after: Seen,
+    /// When it was looked last.
+    looked: Option<Instant>,
+}
+
+/// What was seen in looks now and then, in the order of the first ones, and how long each held.
+#[derive(Debug, Default)]
+struct Seen {
+    held: Vec<(String, Duration)>,
+    last: usize,
+}
+
+impl Seen {
+    /// It is `what` now; `gap` ago it was what was seen last. One that could not be told then is
+    /// the one that is seen next.
+    fn add(&mut self, what: String, gap: Duration) {
+        if let Some((unknown, _)) = self.held.iter_mut().find(|(what, _)| what == UNKNOWN)
+            && what != UNKNOWN
+        {
+            unknown.clone_from(&what);
+        }
+        if let Some((_, held)) = self.held.get_mut(self.last) {
+            *held += gap / 2;
+        }
+        let known = self.held.iter().position(|(known, _)| *known == what);
+        self.last = known.unwrap_or(self.held.len());
+        match known {
+            Some(known) => self.held[known].1 += gap / 2,
+            None => self.held.push((what, gap / 2)),
+        }
+    }
+
+    /// What held longest, the first of equals.
+    fn longest(&self) -> Option<(&str, Duration)> {
+        let longest = self.held.iter().rev().max_by_key(|(_, held)| *held);
+        longest.map(|(what, held)| (what.as_str(), *held))
+    }
 }
 
 impl Pending {
@@ -56,8 +94,9 @@ impl Pending {
         Self {
             line: Standing::new("interrupt", parent),
             since: Instant::now(),
-            before: Vec::new(),
-            after: Vec::new(),
+            before: Seen::default(),
+            after: Seen::default(),
+            looked: None,
         }
     }
 
@@ -69,18 +108,17 @@ impl Pending {
         Arc::ptr_eq(self.line.parent(), parent)
     }
 
-    /// Say what it waits for.
-    fn show(&mut self, reason: Reason) -> Entry {
+    /// Say what it waits for, as of `now`.
+    fn show(&mut self, reason: Reason, now: Instant) -> Entry {
         let text = format!("interrupt pending: {reason}");
-        let shown = if reason.landed || !self.after.is_empty() {
+        let gap = now.saturating_duration_since(self.looked.replace(now).unwrap_or(self.since));
+        let landed = reason.landed || !self.after.held.is_empty();
+        let seen = if landed {
             &mut self.after
         } else {
             &mut self.before
         };
-        match shown.iter_mut().find(|(what, _)| *what == reason.what) {
-            Some((_, count)) => *count += 1,
-            None => shown.push((reason.what, 1)),
-        }
+        seen.add(reason.what, gap);
         self.line.show(&text)
     }
 
@@ -95,13 +133,9 @@ impl Pending {
         let ename = content.map(|content| content.ename).unwrap_or_default();
         let seconds = self.since.elapsed().as_secs_f64();
         let interrupted = ename == "KeyboardInterrupt";
-        // The first of those seen most often; where it was obeyed, what held it up before it landed.
-        let most = |seen: &[(String, u32)]| {
-            let most = seen.iter().rev().max_by_key(|(_, count)| *count);
-            most.cloned()
-        };
-        let (before, after) = (most(&self.before), most(&self.after));
-        let (waited_for, _) = match (before, after) {
+        // What held longest; where it was obeyed, what held it up before it landed.
+        let (waited_for, _) = match (self.before.longest(), self.after.longest()) {
+            (Some((UNKNOWN, _)), Some(after)) => after,
             (Some(before), Some(after)) if !interrupted && after.1 > before.1 => after,
             (before, after) => before.or(after)?,
         };
@@ -160,7 +194,7 @@ impl Reason {
     /// `now` is what Python answered; None where it gave no answer.
     fn of_host(time: Duration, now: Option<&Whereabouts>) -> Self {
         let (what, place) = match now {
-            None if time < NO_ANSWER => ("the cell does not react", String::new()),
+            None if time < NO_ANSWER => (UNKNOWN, String::new()),
             None => ("C code holds the GIL", String::new()),
             Some(now) if now.handling => ("Python code handles it", format!("in {}", now.place)),
             Some(now) if now.moving => ("Python code goes on", format!("in {}", now.place)),
@@ -216,7 +250,7 @@ pub async fn watch(kernel: Arc<Kernel>) {
         sleep(PATIENCE.saturating_sub(ANSWER)).await;
         while kernel.interrupted_since() == Some(since) {
             let reason = reason(&kernel, since).await;
-            kernel.show_interrupt(since, |pending| pending.show(reason));
+            kernel.show_interrupt(since, |pending| pending.show(reason, Instant::now()));
             let next = timeout(UPDATE.saturating_sub(ANSWER), kernel.watch.asked.notified());
             if next.await.is_ok() {
                 kernel.watch.asked.notify_one(); // another cell, another interrupt
@@ -312,6 +346,15 @@ mod tests {
         );
     }
 
+    fn seen(what: &str, landed: bool) -> Reason {
+        Reason {
+            what: what.into(),
+            time: Duration::ZERO,
+            more: String::new(),
+            landed,
+        }
+    }
+
     #[test]
     fn nothing_is_settled_that_was_not_shown() {
         let parent = Arc::new(Parent {
@@ -332,18 +375,13 @@ mod tests {
                 .is_none()
         );
         let mut pending = Pending::new(parent);
-        let reason = |what: &str, landed| Reason {
-            what: what.into(),
-            time: Duration::ZERO,
-            more: String::new(),
-            landed,
-        };
-        pending.show(reason("XLA compile", false));
+        let seconds = |number| pending.since() + Duration::from_secs(number);
+        let [one, two, three, four] = [1, 2, 3, 4].map(seconds);
+        pending.show(seen("XLA compile", false), one);
         // Libraries tidy up, which is not what the interrupt waited for.
-        for _ in 0..3 {
-            pending.show(reason("Python code handles it", true));
-            pending.show(reason("C code holds the GIL", false));
-        }
+        pending.show(seen("Python code handles it", true), two);
+        pending.show(seen("C code holds the GIL", false), three);
+        pending.show(seen("Python code handles it", true), four);
         let Some(Entry::Publish(line)) = pending.settle(Some(&reply)) else {
             panic!("not settled");
         };
@@ -354,5 +392,32 @@ mod tests {
             "interrupted 0.0 s after it was asked for (XLA compile)"
         );
         assert_eq!(content["transient"]["display_id"], "interrupt-m");
+    }
+
+    /// What was waited for longest, by what was seen at these times in milliseconds.
+    fn longest(looks: &[(&str, u64)]) -> String {
+        let (mut seen, mut before) = (Seen::default(), 0);
+        for (what, at) in looks {
+            seen.add((*what).into(), Duration::from_millis(at - before));
+            before = *at;
+        }
+        seen.longest().unwrap().0.to_owned()
+    }
+
+    #[test]
+    fn the_last_word_names_what_held_longest_not_a_glimpse() {
+        assert_eq!(longest(&[(UNKNOWN, 250)]), UNKNOWN);
+        let gil = "C code holds the GIL";
+        assert_eq!(longest(&[(UNKNOWN, 250), (gil, 1_250)]), gil);
+        assert_eq!(longest(&[(gil, 250), (UNKNOWN, 1_250)]), gil);
+        let goes_on = "Python code goes on";
+        assert_eq!(
+            longest(&[(gil, 4_000), (goes_on, 4_300), (goes_on, 4_600)]),
+            gil
+        );
+        assert_eq!(
+            longest(&[(gil, 250), (goes_on, 1_250), (goes_on, 2_250)]),
+            goes_on
+        );
     }
 }

@@ -2,6 +2,7 @@
 //! rule that busy and idle surround every request.
 
 mod beside;
+mod crashed;
 mod lines;
 
 use std::io;
@@ -25,7 +26,7 @@ use crate::interrupt::{self, Pending, Watch};
 use crate::language::Language;
 use crate::offer::Offer;
 use crate::outbox::{Entry, Outbox, Publication, Reply, StreamName};
-use crate::parent::{Channel, Parent};
+use crate::parent::Parent;
 use crate::process::{self, Thread};
 use crate::progress::Progress;
 use crate::request::{Request, Service, ServiceQueue, ShellQueue};
@@ -83,6 +84,8 @@ pub struct Kernel {
     pub(crate) capture: Capture,
     owner: PathBuf,
     pub(crate) stopping: AtomicBool,
+    /// The process dies of a signal: nothing runs any more.
+    crashed: AtomicBool,
     /// The order to stop was given.
     pub(crate) stop: Notify,
     pub(crate) leaving: Mutex<Option<Instant>>,
@@ -160,6 +163,7 @@ impl Kernel {
             capture,
             owner,
             stopping: AtomicBool::new(false),
+            crashed: AtomicBool::new(false),
             stop: Notify::new(),
             leaving: Mutex::new(None),
             exit_code: AtomicI32::new(0),
@@ -179,6 +183,9 @@ impl Kernel {
         if self.is_stopping() {
             lock(&self.leaving).get_or_insert_with(Instant::now);
             while self.main.pop().is_some() {}
+            return None;
+        }
+        if self.rests_after_crash() {
             return None;
         }
         let request = self.main.pop()?;
@@ -217,6 +224,9 @@ impl Kernel {
     /// `aborted`.
     pub fn reply(&self, request: &Request, metadata: Bytes, content: Bytes, abort: bool) {
         self.drain_capture_for(Some(&request.parent), true);
+        if self.is_told_by_crash(&request.parent) {
+            return;
+        }
         // Taken before the reply goes out: what the front end sends after it saw the reply is a new run.
         // What it sent before is here, for the io thread reads while the cell runs.
         let aborted = if abort {
@@ -513,45 +523,6 @@ impl Kernel {
         let running = lock(&self.running);
         let current = running.current.as_ref()?;
         (current.msg_type == "execute_request").then_some(running.execution_count)
-    }
-
-    /// The process is about to end by a signal. Tell the server's log, and answer what runs and
-    /// waits, so that no front end waits for ever.
-    pub(crate) fn announce_crash(&self, signal: &str, lines: &[String]) {
-        let text = lines.join("\n") + "\n";
-        self.capture
-            .log(StreamName::Stderr, &format!("tpu-kernel: {text}"));
-        if self.is_stopping() {
-            return;
-        }
-        let told = self.end_subshells(signal, lines);
-        let Some(parent) = self.running() else {
-            if told {
-                return;
-            }
-            let content = json!({"name": "stderr", "text": text}).to_string().into();
-            let last = self.output_parent();
-            self.publish("stream", last.as_deref(), EMPTY_OBJECT, content, Vec::new());
-            return;
-        };
-        let cell = self.running_cell();
-        let mut content = json!({"ename": signal, "evalue": lines.first(), "traceback": lines});
-        let error = content.to_string().into();
-        self.publish("error", Some(&parent), EMPTY_OBJECT, error, Vec::new());
-        let waiting = self.main.take_executes();
-        content["status"] = "error".into();
-        content["execution_count"] = cell.into();
-        let reply = cell.map(|_| Reply {
-            channel: Channel::Shell,
-            parent: Arc::clone(&parent),
-            msg_type: "execute_reply".into(),
-            metadata: EMPTY_OBJECT,
-            content: content.to_string().into(),
-        });
-        self.end_request(&parent, reply);
-        for request in &waiting {
-            self.answer_aborted(request);
-        }
     }
 
     /// What the processes of this kernel are known by: its connection file, as an absolute path.

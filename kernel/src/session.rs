@@ -74,7 +74,7 @@ pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
             let ids = kernel.subshells.ids();
             kernel.answer_now(&request, &json!({"status": "ok", "subshell_id": ids}));
         }
-        "execute_request" if kernel.is_stopping() => kernel.answer_aborted(&request),
+        "execute_request" if kernel.is_ending() => kernel.answer_aborted(&request),
         "comm_open" | "comm_msg" | "comm_close"
             if kernel.feed.takes(kernel, &request, session.as_deref()) =>
         {

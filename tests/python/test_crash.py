@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +18,19 @@ from notebook import Notebook, Result
 NULL = "import ctypes\ndef read():\n    ctypes.string_at(0)\nread()"
 
 
+GATE = "import os, time\nwhile not os.path.exists({path!r}): time.sleep(0.01)"
+
+
 def crash(kernel: Notebook, code: str, number: int) -> Result:
     """Run `code`; it must answer with an error, and the process must die of signal `number`."""
-    cell = kernel.send(code)
-    behind = kernel.send("1 + 1")
+    with tempfile.TemporaryDirectory() as folder:
+        # nothing runs before the kernel has read all three cells: it answers what comes behind them
+        gate = kernel.send(GATE.format(path=f"{folder}/open"), silent=True)
+        cell = kernel.send(code)
+        behind = kernel.send("1 + 1")
+        kernel.ask("kernel_info_request", {})
+        Path(folder, "open").touch()
+        assert kernel.wait(gate).status == "ok"
     result = kernel.wait(cell, patience=20)
     assert kernel.wait(behind, patience=20).status == "aborted"
     assert (result.status, result.content["ename"]) == ("error", signal.Signals(number).name)
@@ -181,7 +191,51 @@ def test_children_end_with_a_kernel_that_crashes(new_kernel: Callable[..., Noteb
     kernel = new_kernel()
     pid = int(kernel.run("import subprocess; subprocess.Popen(['sleep', '600']).pid").text or 0)
     crash(kernel, "import os\nos.abort()", signal.SIGABRT)
-    deadline = time.monotonic() + 5
-    while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not os.path.exists(f"/proc/{pid}")
+    until(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+#: The io thread gets next to no time as the cell crashes: what a front end sends meanwhile it finds at its
+#: socket together with the news of the crash.
+LATE = """
+import os, pathlib, signal, subprocess, sys
+[io] = [int(t) for t in os.listdir('/proc/self/task') if 'tpu-kernel-io' in pathlib.Path(f'/proc/self/task/{{t}}/comm').read_text()]
+core = {{min(os.sched_getaffinity(0))}}
+hog = 'import os, sys\\nwhile not os.path.exists(sys.argv[1]): pass'
+hogs = [subprocess.Popen([sys.executable, '-c', hog, {path!r}]) for _ in range(2)]
+for hog in hogs: os.sched_setaffinity(hog.pid, core)
+os.sched_setaffinity(io, core)
+os.sched_setscheduler(io, os.SCHED_IDLE, os.sched_param(0))
+os.kill(os.getpid(), signal.SIGSTOP)
+os.abort()
+"""
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for a state."""
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def unread(port: int) -> int:
+    """Bytes that have reached connections of this port of this machine, and that nobody has read."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    connected = [row for row in rows if int(row[1].split(":")[1], 16) == port and row[3] == "01"]
+    return sum(int(row[4].split(":")[1], 16) for row in connected)
+
+
+def test_a_cell_that_comes_as_the_kernel_crashes_is_answered(
+    new_kernel: Callable[..., Notebook], tmp_path: Path
+) -> None:
+    kernel = new_kernel()
+    pid = kernel.manager.provisioner.process.pid  # type: ignore[union-attr]
+    cell = kernel.send(LATE.format(path=str(tmp_path / "enough")))
+    until(lambda: Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")
+    behind = [kernel.send("1 + 1") for _ in range(3)]
+    until(lambda: unread(kernel.manager.shell_port) > 0)
+    os.kill(pid, signal.SIGCONT)
+    time.sleep(0.5)
+    (tmp_path / "enough").touch()
+    assert kernel.wait(cell).content["ename"] == "SIGABRT"
+    assert [kernel.wait(one).status for one in behind] == ["aborted"] * 3

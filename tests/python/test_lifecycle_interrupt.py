@@ -65,7 +65,8 @@ def test_an_interrupt_during_a_compile_says_so_and_lands_at_its_end(
 
 def test_an_interrupt_that_c_code_holds_up_says_so(kernel: Notebook) -> None:
     said = lines(interrupted(kernel, "sum(range(2 * 10**8))"))
-    assert "interrupt pending: C code holds the GIL 1 s" in said
+    pending = re.compile(r"interrupt pending: C code holds the GIL \d+ s")
+    assert any(pending.fullmatch(line) for line in said)
     assert re.fullmatch(r"interrupted \d+\.\d s after it was asked for \(C code holds the GIL\)", said[-1])
 
 
@@ -74,7 +75,8 @@ def test_an_interrupt_that_the_cell_handles_says_where(kernel: Notebook) -> None
     result = interrupted(kernel, code)
     count = result.content["execution_count"]
     said = lines(result)
-    assert f"interrupt pending: Python code handles it 1 s (in In[{count}], line 6)" in said
+    pending = re.compile(rf"interrupt pending: Python code handles it \d s \(in In\[{count}\], line 6\)")
+    assert any(pending.fullmatch(line) for line in said)
     assert re.fullmatch(r"the cell ended \d\.\d s after the interrupt \(Python code handles it\)", said[-1])
 
 

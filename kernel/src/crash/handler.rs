@@ -17,8 +17,9 @@ const SIGNALS: [libc::c_int; 5] = [
     libc::SIGILL,
 ];
 
-/// How long the thread that crashed waits for the report to be sent.
-const WAIT_MILLISECONDS: libc::c_int = 1_000;
+/// How long the thread that crashed waits for the report to be sent: where all processors are taken,
+/// the io thread may begin late.
+const WAIT_MILLISECONDS: libc::c_int = 5_000;
 /// Where the handler runs on the main thread: its own stack may be what overflowed.
 const STACK_BYTES: usize = 128 << 10;
 /// A fault so near the stack pointer is an overflow of the stack.

@@ -24,7 +24,7 @@ impl Kernel {
             }
             return None;
         }
-        if self.is_stopping() {
+        if self.is_stopping() || self.rests_after_crash() {
             return None;
         }
         let request = subshell.queue.pop()?;
