@@ -149,3 +149,67 @@ def test_tensors_whose_computation_failed_are_named(notebook: Notebook) -> None:
     assert held(notebook)["lost"] == ["c", "d"]
     assert run(notebook, "b.sum().item()").text == "12582912.0"
     run(notebook, "del a, b, c, d\n_ = Out.clear()")
+
+
+def test_graphs_that_share_their_nodes_are_gone_through_once(notebook: Notebook) -> None:
+    run(
+        notebook,
+        "weight = torch.randn(8, 8, device='tpu', requires_grad=True)\n"
+        "state, states = torch.randn(2, 8, device='tpu'), []\n"
+        "for _ in range(40):\n"
+        "    state = torch.tanh(state @ weight)\n"
+        "    states.append(state)\n"
+        "from tpu_kernel import storages, walk\n"
+        "looked_at, plain = [], storages.saved_by\n"
+        "def noted(node):\n"
+        "    looked_at.append(1)\n"
+        "    return plain(node)\n"
+        "nodes = [state.grad_fn]\n"
+        "for node in nodes:\n"
+        "    nodes += {each for each, _ in node.next_functions if each is not None} - {*nodes}\n"
+        "there_are = len(nodes)\n"
+        "del nodes, node",
+    )
+    counted = run(
+        notebook,
+        "storages.saved_by = walk.saved_by = noted\n"
+        "try:\n"
+        "    table = holders.table(globals(), device.snapshot()['live_bytes'], shares=True)\n"
+        "finally:\n"
+        "    storages.saved_by = walk.saved_by = plain\n"
+        "print(there_are >= 80, len(looked_at) - 2 * there_are)\n"
+        "print({group.name: sorted(group.others) for group in table.groups()}['states'])\n"
+        "del table",
+    )
+    assert counted.stdout == "True 0\n['state']\n"
+    run(notebook, "del weight, state, states, _")
+
+
+def test_objects_that_answer_for_others_are_not_asked(notebook: Notebook) -> None:
+    run(
+        notebook,
+        "asked = []\n"
+        "class Proxy:\n"
+        "    @property\n"
+        "    def __class__(self):\n"
+        "        asked.append('class')\n"
+        "        raise RuntimeError('there is nothing behind it')\n"
+        "class Lazy(dict):\n"
+        "    def items(self):\n"
+        "        asked.append('items')\n"
+        "        return []\n"
+        "class Row(list):\n"
+        "    def __iter__(self):\n"
+        "        asked.append('iter')\n"
+        "        return iter(())\n"
+        "proxy = Proxy()\n"
+        "proxy.inner = torch.ones(512, device='tpu')\n"
+        "lazy, row = Lazy(key=torch.ones(256, device='tpu')), Row([torch.ones(128, device='tpu')])",
+    )
+    names = held(notebook)["names"]
+    assert names["proxy.inner"] == ["variable", 2048]
+    assert names["lazy['key']"] == ["variable", 1024]
+    assert names["row[0]"] == ["variable", 512]
+    assert run(notebook, "%tpu_mem").displays[0]["text/plain"].startswith("HBM of TPU v5e")
+    assert run(notebook, "asked").text == "[]"
+    run(notebook, "%tpu_free proxy lazy row")

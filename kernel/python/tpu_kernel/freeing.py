@@ -173,9 +173,9 @@ def lives_on_device(value: Any) -> bool:
         return False
     if issubclass(type(value), torch.Tensor):
         return on_device(value)
-    if isinstance(value, torch.optim.Optimizer):
+    if issubclass(type(value), torch.optim.Optimizer):
         parameters = [each for group in value.param_groups for each in group["params"]]
-    elif isinstance(value, torch.nn.Module):
+    elif issubclass(type(value), torch.nn.Module):
         parameters = list(_tensors_of(value))
     else:
         return False

@@ -49,18 +49,11 @@ class Table:
 
     def by_root(self) -> list[tuple[str, str, int, int]]:
         """Name, kind, number of storages and bytes for each thing to let go of, largest first."""
-        groups: dict[str, list[Holding]] = {}
-        for holding in self.holdings:
-            groups.setdefault(holding.root, []).append(holding)
-        rows = []
-        for name, group in groups.items():
-            kinds = {holding.kind for holding in group}
-            kind = kinds.pop() if len(kinds) == 1 else "variable"
-            rows.append((name, kind, len(group), sum(holding.bytes for holding in group)))
-        return sorted(rows, key=lambda row: -row[3])
+        return [(group.name, group.kind, len(group.members), group.bytes) for group in self.groups()]
 
     def groups(self) -> list[Group]:
-        """As `by_root`, with what keeps each alive. Needs `table(shares=True)`."""
+        """Storages by the thing to let go of, largest first. What keeps each alive is known after
+        `table(shares=True)`."""
         groups: dict[str, list[Holding]] = {}
         for holding in self.holdings:
             groups.setdefault(holding.root, []).append(holding)

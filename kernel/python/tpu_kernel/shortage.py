@@ -215,7 +215,7 @@ def _spare(held: Any, used: set[str], names: dict[str, Any], missing: int) -> tu
         value = names.get(group.root)
         is_mine = group.root in names or output_number(group.root) is not None
         if is_mine and group.root not in used and group.kind not in ("traceback", "running"):
-            is_model = isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
+            is_model = issubclass(type(value), (torch.nn.Module, torch.optim.Optimizer))
             (kept if is_model else deletable).append(group.root)
     chosen: list[str] = []
     for name in dict.fromkeys(deletable + kept):

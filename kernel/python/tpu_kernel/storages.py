@@ -71,6 +71,7 @@ def find(torch: Any, failures: bool) -> tuple[dict[int, Holding], dict[int, Any]
 
     found: dict[int, Holding] = {}
     makers: dict[int, Any] = {}
+    nodes: set[Any] = set()
 
     def add(tensor: Any, is_object: bool) -> None:
         if not on_device(tensor) or (key := key_of(tensor)) is None:
@@ -91,7 +92,7 @@ def find(torch: Any, failures: bool) -> tuple[dict[int, Holding], dict[int, Any]
 
     for value in gc.get_objects():
         if is_tensor(torch, value):
-            for each in with_hidden(value):
+            for each in with_hidden(value, nodes):
                 add(each, each is value)
     return found, makers
 
@@ -121,25 +122,28 @@ def is_lost(sync: Any, tensor: Any) -> bool:
     return False
 
 
-def with_hidden(tensor: Any) -> Iterator[Any]:
-    """A tensor, and those only it leads to: its gradient, and what its graph keeps for `backward()`."""
+def with_hidden(tensor: Any, nodes: set[Any]) -> Iterator[Any]:
+    """A tensor, and those only it leads to: its gradient, and what its graph keeps for `backward()`, but for
+    the `nodes` that were gone through before."""
     yield tensor
     if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not None:
         yield tensor.grad
     if tensor.grad_fn is not None:
-        for node in graph_of(tensor.grad_fn):
+        for node in graph_of(tensor.grad_fn, nodes):
             yield from saved_by(node)
 
 
-def graph_of(node: Any) -> set[Any]:
-    """The nodes `backward()` would go through."""
-    seen, waiting = {node}, [node]
-    while waiting and len(seen) < _MOST_NODES:
-        for parent, _ in waiting.pop().next_functions:
-            if parent is not None and parent not in seen:
-                seen.add(parent)
-                waiting.append(parent)
-    return seen
+def graph_of(node: Any, nodes: set[Any]) -> list[Any]:
+    """The nodes `backward()` would go through, but for those in `nodes`, where they are put: the graphs of a
+    thousand steps share most of theirs."""
+    found = [] if node in nodes else [node]
+    nodes.update(found)
+    for each in found:
+        for parent, _ in each.next_functions:
+            if parent is not None and parent not in nodes and len(found) < _MOST_NODES:
+                nodes.add(parent)
+                found.append(parent)
+    return found
 
 
 def saved_by(node: Any) -> Iterator[Any]:

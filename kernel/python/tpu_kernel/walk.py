@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from .live import own_space
 from .roots import frame, traceback
 from .storages import Holding, graph_of, is_tensor, key_of, on_device, root_of, saved_by
 
@@ -29,14 +30,21 @@ _WRAPPERS = ("functools", "itertools", "builtins", "_queue", "collections")
 
 def _foreign(value: Any) -> bool:
     """A class or module somebody else wrote, or the kernel itself: what hangs there is not the notebook's."""
-    if type(value).__module__.startswith(("ipykernel.", "tpu_kernel.")):
+    kind = type(value)
+    if kind.__module__.startswith(("ipykernel.", "tpu_kernel.")):
         return True
-    if isinstance(value, type):
+    if issubclass(kind, type):
         return value.__module__ != "__main__"
-    if not isinstance(value, types.ModuleType):
+    if not issubclass(kind, types.ModuleType):
         return False
     name, file = value.__name__, getattr(value, "__file__", None) or ""
     return not file or "site-packages" in file or file.startswith(_LIBRARY) or name.startswith("tpu_kernel")
+
+
+def _members(container: Any, *kinds: Any) -> list[Any]:
+    """What one of Python's containers holds; a class made from it may have an `__iter__` of its own."""
+    kind = next(kind for kind in kinds if issubclass(type(container), kind))
+    return list(kind.__iter__(container))
 
 
 def _referred(numbers: set[int]) -> set[int]:
@@ -58,7 +66,11 @@ class Walk:
     ) -> None:
         self._torch = torch
         self._found = found
-        self._makers = makers
+        #: Storages by the node of a graph that made them, and the nodes that were met.
+        self._made_by: dict[Any, list[int]] = {}
+        for key, maker in makers.items():
+            self._made_by.setdefault(maker, []).append(key)
+        self._nodes: set[Any] = set()
         self._seen: set[int] = set()
         #: What hangs here has its names from the roots: whoever leads here does not hold it.
         self._stops = {id(vars(builtins)), id(namespace), id(namespace.get("_oh"))}
@@ -80,7 +92,7 @@ class Walk:
         while waiting and len(self._seen) < _MOST_VISITED and time.monotonic() < deadline:
             path, kind, value, parent = waiting.popleft()
             number = id(value)
-            if isinstance(value, _LEAVES) or number in self._stops or _foreign(value):
+            if issubclass(type(value), _LEAVES) or number in self._stops or _foreign(value):
                 continue
             if parent:
                 self._edges.setdefault(parent, []).append(number)
@@ -93,7 +105,7 @@ class Walk:
                 self._tensor(path, kind, value)
                 if not value.is_leaf and value.grad_fn is not None:
                     graphs.append((path, value))
-            elif isinstance(value, self._torch.optim.Optimizer):
+            elif issubclass(type(value), self._torch.optim.Optimizer):
                 optimizers.append((path, value))
             else:
                 waiting.extend((*child, number) for child in self._children(path, kind, value))
@@ -130,23 +142,24 @@ class Walk:
         return root
 
     def _graph(self, path: str, tensor: Any) -> None:
-        """What the graph behind a tensor keeps: for `backward()`, and the leaves it ends in."""
-        number = id(tensor)
-        nodes = graph_of(tensor.grad_fn)
-        for node in nodes:
+        """What the graph behind a tensor keeps: for `backward()`, and the leaves it ends in. A node's tensors
+        are named by the first that leads to it; all that lead to it keep them."""
+        self._edges.setdefault(id(tensor), []).append(id(tensor.grad_fn))
+        for node in graph_of(tensor.grad_fn, self._nodes):
+            number = id(node)
+            self._edges[number] = [id(parent) for parent, _ in node.next_functions if parent is not None]
             for saved in saved_by(node):
                 self._name(saved, f"graph of {path}", "graph")
                 self._keep(saved, number)
             leaf = getattr(node, "variable", None)
             if leaf is not None and is_tensor(self._torch, leaf):
                 self._keep(leaf, number)
-                self._edges.setdefault(number, []).append(id(leaf))
+                self._edges[number].append(id(leaf))
                 if leaf.grad is not None:
                     self._keep(leaf.grad, number)
-        # Nodes of TorchTPU's own keep tensors without saying so: those that stand in this graph.
-        for key, maker in self._makers.items():
-            holding = self._found[key]
-            if maker in nodes:
+            # Nodes of TorchTPU's own keep tensors without saying so: those that they made.
+            for key in self._made_by.get(node, ()):
+                holding = self._found[key]
                 if not holding.names:
                     holding.names, holding.kind = [f"graph of {path}"], "graph"
                 if holding.kind == "graph":
@@ -192,18 +205,19 @@ class Walk:
                     self._keep(value, id(optimizer))
 
     def _children(self, path: str, kind: str, value: Any) -> Iterator[tuple[str, str, Any]]:
-        if isinstance(value, self._torch.nn.Module):
+        made_of = type(value)
+        if issubclass(made_of, self._torch.nn.Module):
             yield from self._module(path, kind, value)
-        elif isinstance(value, dict):
-            for key, item in list(value.items()):
-                yield f"{path}[{key!r}]" if isinstance(key, (str, int)) else f"{path}[…]", kind, item
-        elif isinstance(value, (list, tuple, deque)):
-            for number, item in enumerate(list(value)):
+        elif issubclass(made_of, dict):
+            for key, item in list(dict.items(value)):
+                yield f"{path}[{key!r}]" if type(key) in (str, int, bool) else f"{path}[…]", kind, item
+        elif issubclass(made_of, (list, tuple, deque)):
+            for number, item in enumerate(_members(value, list, tuple, deque)):
                 yield f"{path}[{number}]", kind, item
-        elif isinstance(value, (set, frozenset)):
-            for item in list(value):
+        elif issubclass(made_of, (set, frozenset)):
+            for item in _members(value, set, frozenset):
                 yield f"{path}{{…}}", kind, item
-        elif isinstance(value, types.FunctionType):
+        elif issubclass(made_of, types.FunctionType):
             for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False):
                 try:
                     yield f"{path}().{name}", kind, cell.cell_contents
@@ -213,19 +227,19 @@ class Walk:
                 yield f"{path}() default", kind, item
             for name, item in list(value.__dict__.items()):
                 yield f"{path}.{name}", kind, item
-        elif isinstance(value, types.MethodType):
+        elif issubclass(made_of, types.MethodType):
             yield path, kind, value.__self__
-        elif isinstance(value, (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)):
+        elif issubclass(made_of, (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)):
             for place in ("gi_frame", "cr_frame", "ag_frame"):
                 yield from frame(path, kind, getattr(value, place, None))
-        elif isinstance(value, BaseException):
+        elif issubclass(made_of, BaseException):
             yield from traceback(path, kind, value)
             yield from self._attributes(path, kind, value)
         else:
             yield from self._attributes(path, kind, value)
 
     def _module(self, path: str, kind: str, module: Any) -> Iterator[tuple[str, str, Any]]:
-        attributes = object.__getattribute__(module, "__dict__")
+        attributes = own_space(module)
         self.modules.setdefault(path, type(module).__name__)
         for place in ("_parameters", "_buffers", "_modules"):
             for name, item in list((attributes.get(place) or {}).items()):
@@ -235,17 +249,10 @@ class Walk:
                 yield f"{path}.{name}", kind, item
 
     def _attributes(self, path: str, kind: str, value: Any) -> Iterator[tuple[str, str, Any]]:
-        try:
-            attributes = (
-                vars(value) if isinstance(value, type) else object.__getattribute__(value, "__dict__")
-            )
-        except AttributeError:
-            attributes = {}
-        if isinstance(attributes, (dict, types.MappingProxyType)):
-            for name, item in list(attributes.items()):
-                if name != "__builtins__":
-                    yield f"{path}.{name}", kind, item
-        if type(value).__module__ in _WRAPPERS and not isinstance(value, type):
+        for name, item in list(own_space(value).items()):
+            if name != "__builtins__":
+                yield f"{path}.{name}", kind, item
+        if type(value).__module__ in _WRAPPERS and not issubclass(type(value), type):
             for item in gc.get_referents(value):
                 yield f"{path}{{…}}", kind, item
         for each in type(value).__mro__:
