@@ -200,6 +200,18 @@ def test_the_notebooks_variables_are_shown_while_nothing_stands(kernel: Notebook
     assert "IPython.core.interactiveshell" in names
 
 
+def test_one_odd_variable_does_not_hide_the_others(kernel: Notebook, panel: Panel) -> None:
+    kernel.run(
+        "class Proxy:\n    @property\n    def __class__(self):\n        raise RuntimeError('nothing behind it')\n"
+        "class Empty(list):\n    def __len__(self):\n        raise RuntimeError('no length')\n"
+        "proxy, empty, number = Proxy(), Empty(), 7"
+    )
+    found = {each["name"]: each for each in panel.get("inspectVariables")["variables"]}
+    assert (found["number"]["value"], found["number"]["type"]) == ("7", "int")
+    assert (found["proxy"]["type"], found["empty"]["type"]) == ("Proxy", "Empty")
+    kernel.run("del proxy, empty, number")
+
+
 def test_a_raised_exception_stops_when_that_is_asked_for(kernel: Notebook, panel: Panel) -> None:
     panel.get("setExceptionBreakpoints", filters=["raised"])
     msg_id = kernel.send("def fail():\n    raise ValueError('no')\nfail()")

@@ -12,6 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from .description import is_tensor
+from .live import own_space
+
 #: Longest text of a value, most children of one.
 TEXT, CHILDREN = 200, 1000
 #: Elements that are copied to be shown.
@@ -20,10 +23,7 @@ COPIED_ELEMENTS = 10_000
 
 def on_device(value: Any) -> bool:
     """A tensor that is not on the host."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(value, getattr(torch, "Tensor", ())):
-        return False
-    return value.device.type not in ("cpu", "meta")
+    return is_tensor(value) and value.device.type not in ("cpu", "meta")
 
 
 def summary(tensor: Any) -> str:
@@ -94,28 +94,33 @@ class Explorer:
 
 def has_inside(value: Any) -> bool:
     """There is something to open."""
-    if isinstance(value, (str, bytes, bytearray, int, float, complex, type(None), type(sys))):
+    kind = type(value)
+    if issubclass(kind, (str, bytes, bytearray, int, float, complex, type(None), type(sys))):
         return False
-    if isinstance(value, (Mapping, Sequence, AbstractSet)):
-        return len(value) > 0
-    return on_device(value) or bool(getattr(value, "__dict__", None))
+    if issubclass(kind, (Mapping, Sequence, AbstractSet)):
+        try:
+            return len(value) > 0
+        except Exception:  # noqa: BLE001  a `__len__` of somebody's own
+            return False
+    return on_device(value) or bool(own_space(value))
 
 
 def inside(value: Any) -> Iterator[tuple[str, Any]]:
     """Name and value of each child. Only what is stored: nothing is computed, no property runs."""
+    kind = type(value)
     if on_device(value):
         yield from tensor_parts(value).items()
-    elif isinstance(value, Mapping):
+    elif issubclass(kind, Mapping):
         for key in list(value)[:CHILDREN]:
             yield short(key), value[key]
-    elif isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
+    elif issubclass(kind, Sequence):
         for number in range(min(len(value), CHILDREN)):
             yield str(number), value[number]
-    elif isinstance(value, AbstractSet):
+    elif issubclass(kind, AbstractSet):
         for number, element in enumerate(list(value)[:CHILDREN]):
             yield str(number), element
     else:
-        yield from list(vars(value).items())
+        yield from list(own_space(value).items())
 
 
 def tensor_parts(tensor: Any) -> dict[str, Any]:
