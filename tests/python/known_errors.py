@@ -129,6 +129,16 @@ HINTS: list[tuple[str, list[str]]] = [
             'torch.ones(3, device="tpu")',
         ],
     ),
+    (
+        "c.to('xla')",
+        ['A device "xla" is of PyTorch/XLA; here it is called "tpu".', AS_IT_SHOULD_BE, "c.to('tpu')"],
+    ),
+    (
+        "torch.ones(3, device='mps')",
+        ["There is no MPS device here, there is a TPU.", AS_IT_SHOULD_BE, "torch.ones(3, device='tpu')"],
+    ),
+    ("c.to('mps')", ["There is no mps device here, there is a TPU.", AS_IT_SHOULD_BE, "c.to('tpu')"]),
+    ("c.xpu()", ["There is no XPU device here, there is a TPU.", AS_IT_SHOULD_BE, 'c.to("tpu")']),
     ("y = c.cuda()", [NO_CUDA, AS_IT_SHOULD_BE, 'y = c.to("tpu")']),
     ("model.to('cuda:0')", [NO_CUDA, AS_IT_SHOULD_BE, "model.to('tpu')"]),
     ("torch.cuda.synchronize()", [NO_CUDA, AS_IT_SHOULD_BE, "torch.accelerator.synchronize()"]),

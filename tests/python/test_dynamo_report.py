@@ -220,6 +220,20 @@ def test_failed_guards_say_which_name_was_what(notebook: Notebook) -> None:
         assert again == [told], change
 
 
+def test_what_an_optimizer_and_gradients_become_after_the_first_step_is_said_in_words(
+    notebook: Notebook,
+) -> None:
+    run(notebook, "net = nn.Linear(8, 4).to('tpu'); sgd = torch.optim.SGD(net.parameters(), momentum=0.9)")
+    step = "loss = F.cross_entropy(net(X), Y)\n    loss.backward()\n    sgd.step()"
+    lines = card(notebook, f"%%tpu_compile\nfor _ in range(3):\n    sgd.zero_grad()\n    {step}")
+    again = lines.index("  compiled again:") + 1
+    assert lines[again] == "    line 4  the first step of sgd made its momentum_buffer"
+    # cleared at the end: each turn but the first has the gradients of the one before
+    lines = card(notebook, f"%%tpu_compile\nfor _ in range(3):\n    {step}\n    sgd.zero_grad()")
+    again = lines.index("  compiled again:") + 1
+    assert lines[again] == "    line 3  net.bias.grad was a tensor, is None"
+
+
 def test_a_break_that_was_cured_is_not_told_any_more(notebook: Notebook) -> None:
     run(notebook, "def curable(t):\n    print('x')\n    return t * 2")
     assert len(outside(card(notebook, CALL.format("curable")))) == 3

@@ -17,7 +17,7 @@ _MOST_TEXT = 20_000
 HINT = "Hint: "
 #: An error whose text has none of these is not known: nothing more is imported for it.
 _PERHAPS = (
-    *("torch", "tpu", "TPU", "cuda", "CUDA", "NVIDIA", "nccl", "NCCL", "xla", "XLA", "device"),
+    *("torch", "Torch", "tpu", "TPU", "cuda", "CUDA", "NVIDIA", "nccl", "NCCL", "xla", "XLA", "device"),
     *("EagerMode", "STRICT", "FUSED", "DEBUG", "backend", "'mode'", "process group", "ProcessExited"),
     *("nference tensor", "not implemented for", "EventSnapshot", "forbidden callable", "undefined symbol"),
 )

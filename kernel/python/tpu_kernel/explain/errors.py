@@ -99,7 +99,7 @@ KNOWN = (
         looking.at_xla_names,
     ),
     _known(
-        r"from the 'XLA' backend",
+        r"from the 'XLA' backend|not linked with support for xla devices",
         'A device "xla" is of PyTorch/XLA; here it is called "tpu".',
         'Say "tpu" where the code says "xla".',
         'torch.device("tpu")',
@@ -117,6 +117,15 @@ KNOWN = (
         r"Attempting to deserialize object on a CUDA device",
         "There is no CUDA device here, there is a TPU.",
         _SAY_TPU,
+        'torch.device("tpu")',
+        looking.at_device_strings,
+    ),
+    # -- other accelerators: what code written on a Mac or an Intel GPU says
+    _known(
+        r"from the '(?P<device>MPS|XPU)' backend|not linked with support for (?P<linked>mps) devices|"
+        r"Torch not compiled with (?P<enabled>MPS|XPU) enabled",
+        "There is no {device}{linked}{enabled} device here, there is a TPU.",
+        'Say "tpu" there.',
         'torch.device("tpu")',
         looking.at_device_strings,
     ),

@@ -151,7 +151,7 @@ def _list(words: list[str]) -> str:
 
 # -- names in the line that failed -----------------------------------------------------
 
-_STRINGS = re.compile(r"""(["'])(?:cuda|gpu|xla|TPU|GPU|tpu)(?::\d+)?\1""")
+_STRINGS = re.compile(r"""(["'])(?:cuda|gpu|xla|mps|xpu|TPU|GPU|tpu)(?::\d+)?\1""")
 
 
 def at_device_strings(told: Advice, _found: Found, error: BaseException) -> Advice:
@@ -159,7 +159,7 @@ def at_device_strings(told: Advice, _found: Found, error: BaseException) -> Advi
     where = spot(error)
     if where is None:
         return told
-    line = re.sub(r"\.cuda\(\s*\d*\s*\)", '.to("tpu")', where.text)
+    line = re.sub(r"\.(?:cuda|xpu)\(\s*\d*\s*\)", '.to("tpu")', where.text)
     line = _STRINGS.sub(r"\1tpu\1", line)
     for renamed in names.CUDA:
         if renamed.new and renamed.old.startswith("torch.cuda."):

@@ -223,6 +223,14 @@ _GUARDS = (
     (_TENSOR + r"requires_grad mismatch\. expected requires_grad=1", "`{name}` needed a gradient, and does not"),
     (_TENSOR + r"requires_grad mismatch\. expected requires_grad=0", "`{name}` needed no gradient, and does"),
     (_TENSOR + r"dispatch key set mismatch", "`{name}` is another kind of tensor, or on another device"),
+    (
+        r"not ___dict_contains\('(?P<key>\w+)', _tpu_stepper_(?P<name>\w+)\.state\[",
+        "the first step of `{name}` made its `{key}`",
+    ),
+    (
+        r"expected type of '(?P<name>.+)' to be <class '(?P<was>.+)'>, but found <class '(?P<found>.+)'>",
+        "`{name}` was {was}, is {found}",
+    ),
     (r"BACKEND_MATCH", "it was compiled for another use before"),
     (r"GLOBAL_STATE changed: (?P<was>.+)", "a setting of PyTorch changed: {was}"),
     (r"len\((?P<name>.+)\) == (?P<was>\d+)", "the length of `{name}` was {was}"),
@@ -239,6 +247,8 @@ _TYPES = {
     "Long": "int64",
     "Bool": "bool",
     "Byte": "uint8",
+    "torch.Tensor": "a tensor",
+    "NoneType": "None",
 }
 
 
