@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -19,6 +19,8 @@ use super::dap;
 
 /// Who does not say the token in this time is not ours.
 const PROOF: Duration = Duration::from_secs(10);
+/// Nor is who says more than this without it: whatever else is said before stays below.
+const PROOF_BYTES: u64 = 64 << 10;
 
 /// The way to the debugger; what comes back arrives at the relay.
 #[derive(Debug)]
@@ -98,12 +100,60 @@ async fn prove(
         &json!({"debugServerAccessToken": null}),
     );
     writer.write_all(&dap::encode(&question)).await?;
+    let mut proof = (&mut reader).take(PROOF_BYTES);
     // It answers nothing but this question before it was asked another.
-    while let Some(answer) = dap::decode(&mut reader).await? {
+    while let Some(answer) = dap::decode(&mut proof).await? {
         if answer["type"] == "response" {
             let ours = answer["body"]["clientAccessToken"] == token;
             return Ok(ours.then_some((reader, writer)));
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is found out about a peer that says `words` and stays.
+    fn proven(words: &[u8]) -> bool {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let peer = TcpStream::connect(door.local_addr().unwrap());
+            let mut peer = peer.await.unwrap();
+            let (stream, _) = door.accept().await.unwrap();
+            let words = words.to_vec();
+            let talk = tokio::spawn(async move {
+                // It may be hung up on before it has said all.
+                let _ = peer.write_all(&words).await;
+                std::future::pending::<()>().await;
+            });
+            let halves = prove(stream, "secret").await;
+            talk.abort();
+            matches!(halves, Ok(Some(_)))
+        })
+    }
+
+    fn answer(token: &str) -> Bytes {
+        dap::encode(&json!({"type": "response", "body": {"clientAccessToken": token}}))
+    }
+
+    #[test]
+    fn only_who_knows_the_token_is_let_in() {
+        let event = dap::encode(&json!({"type": "event", "event": "output"}));
+        assert!(proven(&[event, answer("secret")].concat()));
+        assert!(!proven(&answer("guess")));
+    }
+
+    #[test]
+    fn who_talks_on_without_the_token_is_hung_up_on() {
+        assert!(!proven(&vec![b'x'; 1 << 20]));
+        let mut long = b"Content-Length: 1000000\r\n\r\n".to_vec();
+        long.resize(1 << 20, b' ');
+        assert!(!proven(&long));
+    }
 }
