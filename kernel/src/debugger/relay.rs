@@ -303,7 +303,7 @@ impl Relay {
         } = mem::replace(&mut self.debuggee, Debuggee::None)
         {
             self.debuggee = Debuggee::Here { link, rules };
-            // In order: `initialize` goes first, what else came waits for its response.
+            // In order: `initialize` is first. Who did not wait for its response is refused.
             for asked in waiting {
                 self.resume_request(asked);
             }
@@ -458,8 +458,10 @@ impl Relay {
             .unwrap_or_default();
         let set = response["body"]["breakpoints"].as_array();
         for (breakpoint, set) in kept.iter_mut().zip(set.into_iter().flatten()) {
-            if set["line"].is_u64() {
-                breakpoint["line"] = set["line"].clone();
+            if let Some(breakpoint) = breakpoint.as_object_mut()
+                && set["line"].is_u64()
+            {
+                breakpoint.insert("line".into(), set["line"].clone());
             }
         }
         if kept.is_empty() {
