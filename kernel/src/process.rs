@@ -47,7 +47,8 @@ pub fn close_in_children(fd: RawFd) {
 extern "C" fn after_fork_in_child() {
     FORKED.store(true, Ordering::Relaxed);
     for slot in &CLOSED_IN_CHILDREN {
-        let fd = slot.load(Ordering::Relaxed);
+        // Once: the child's own children fork too, and by then the number may be a file of its own.
+        let fd = slot.swap(-1, Ordering::Relaxed);
         if fd >= 0 {
             // SAFETY: async-signal-safe; the child has none of the threads that use it.
             unsafe { libc::close(fd) };

@@ -247,6 +247,12 @@ pub fn input_request(
     password: bool,
     parent: Option<&Bound<'_, Parent>>,
 ) -> PyResult<String> {
+    let refused = |reason: &'static str| PyRuntimeError::new_err(reason);
+    if process::is_forked_child() {
+        return Err(refused(
+            "a forked process does not reach the notebook; ask before it is forked",
+        ));
+    }
     let kernel = kernel()?;
     // One made from a header does not say whom to ask.
     let parent = match parent.filter(|parent| !parent.get().0.identities.is_empty()) {
@@ -254,9 +260,7 @@ pub fn input_request(
         None => kernel.running(),
     };
     let Some(parent) = parent.filter(|parent| parent.allow_stdin) else {
-        return Err(PyRuntimeError::new_err(
-            "input was asked for, but this front end does not take input (allow_stdin is false)",
-        ));
+        return Err(refused("the front end that runs this cell takes no input"));
     };
     let asked = kernel.ask(&parent, prompt, password)?;
     loop {

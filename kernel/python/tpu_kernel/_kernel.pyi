@@ -217,7 +217,8 @@ def original_fd(fd: int) -> int:
 def input_request(prompt: str, password: bool, parent: Parent | None = None) -> str:
     """Ask the front end that sent the parent request on stdin and wait (GIL released,
     KeyboardInterrupt honoured). A late answer to an earlier question is dropped.
-    Raises RuntimeError when the request has `allow_stdin: false` or no request runs."""
+    Raises RuntimeError, which says why, when the request has `allow_stdin: false`, no request runs, or
+    this is a forked child."""
 
 # -- the live feed (comm `tpu.stats`, docs/feed.md) ------------------------------
 

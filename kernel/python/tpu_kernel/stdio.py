@@ -156,11 +156,9 @@ def _ask(prompt: object, password: bool) -> str:
     sys.stderr.flush()
     try:
         answer = _kernel.input_request(jsontext.scrub(str(prompt)), password, PARENT.get())
-    except RuntimeError:
+    except RuntimeError as refused:
         word = "getpass" if password else "input"
-        raise StdinNotImplementedError(
-            f"{word}() cannot ask: the front end that runs this cell takes no input"
-        ) from None
+        raise StdinNotImplementedError(f"{word}() cannot ask: {refused}") from None
     if answer == "\x04":
         raise EOFError("end of input")
     return answer
