@@ -30,7 +30,7 @@ pub fn png(pixels: &[u8], width: u32, height: u32, channels: u32) -> Result<Vec<
         4 => ExtendedColorType::Rgba8,
         _ => return Err(PictureError::Channels(channels)),
     };
-    let expected = u64::from(width) * u64::from(height) * u64::from(channels);
+    let expected = (u64::from(width) * u64::from(height)).saturating_mul(u64::from(channels));
     if expected == 0 || expected != pixels.len() as u64 {
         return Err(PictureError::Size {
             width,
@@ -70,5 +70,7 @@ mod tests {
             "a picture has 1, 3 or 4 channels, not 2"
         );
         assert!(png(&[], 0, 0, 1).is_err());
+        // Four times this is 4, for who counts in 64 bits only.
+        assert!(png(&[0; 4], 1_380_655_685, 3_340_214_413, 4).is_err());
     }
 }

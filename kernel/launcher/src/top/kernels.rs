@@ -56,6 +56,9 @@ fn ask(socket: &Path) -> Option<Kernel> {
     let mut text = String::new();
     stream.take(MOST_BYTES).read_to_string(&mut text).ok()?;
     let told: Value = serde_json::from_str(&text).ok()?;
+    if !told.is_object() {
+        return None;
+    }
     let pid = tpu_kernel_place::process_of(socket)?;
     Some(Kernel {
         pid,
