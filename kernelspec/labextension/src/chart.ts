@@ -94,10 +94,10 @@ export class Chart {
     );
   }
 
-  /** A style is computed again only for another theme. */
+  /** A style is computed again only for another theme, or when the style sheet was not there yet. */
   private palette(): NonNullable<Chart['colors']> {
     const theme = document.body.dataset.jpThemeName ?? '';
-    if (!this.colors || theme !== this.theme) {
+    if (!this.colors?.line || theme !== this.theme) {
       this.theme = theme;
       const style = getComputedStyle(this.node);
       const of = (name: string) => style.getPropertyValue(name).trim();

@@ -74,9 +74,7 @@ export class View {
     this.place?.sessionContext.kernelChanged.disconnect(this.onKernel, this);
     this.place = place;
     place?.sessionContext.kernelChanged.connect(this.onKernel, this);
-    place?.disposed.connect(() => {
-      if (this.place === place) this.look(null);
-    });
+    place?.disposed.connect(this.onGone, this);
     void this.choose();
     // It may come to have none.
     void place?.sessionContext.ready.then(() => this.choose());
@@ -84,6 +82,10 @@ export class View {
 
   private onKernel(): void {
     void this.choose();
+  }
+
+  private onGone(place: Widget): void {
+    if (this.place === place) this.look(null);
   }
 
   private async choose(): Promise<void> {
@@ -110,6 +112,9 @@ export class View {
     this.feeds.set(kernel.id, feed);
     kernel.disposed.connect(() => {
       if (this.feeds.get(kernel.id) === feed) this.feeds.delete(kernel.id);
+      // What is looked at may have a connection of its own to this kernel: a console of a closed notebook.
+      const other = this.place?.sessionContext.session?.kernel;
+      if (this.feed === feed && other && other !== kernel && !other.isDisposed) void this.choose();
     });
     return feed;
   }
