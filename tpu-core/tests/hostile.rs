@@ -20,7 +20,7 @@ mod caller;
 #[path = "stand_in/plugin.rs"]
 mod plugin;
 
-use caller::{Client, Refused, call_raw, holdings};
+use caller::{Client, Refused, call_raw, holdings, told};
 
 /// Whether the plug-in lies, and the state of what it decides by.
 static LYING: AtomicBool = AtomicBool::new(false);
@@ -246,6 +246,16 @@ fn lies_are_answered_with_errors_and_nothing_that_is_gone_is_counted() {
         }
     }
     assert!(refused > 10 * rounds);
+    // No compile goes on for ever.
+    let programs: Vec<serde_json::Value> = told(|sink, context| {
+        // SAFETY: the sink is called during the call only.
+        unsafe { ((*tpu_core::api::tpu_core_api()).programs)(0, sink, context) };
+    });
+    assert!(
+        programs
+            .iter()
+            .all(|program| program["stage"] != "compiling")
+    );
     // And afterwards all is as before.
     let buffer = client.upload(4, null_mut(), null_mut()).unwrap();
     assert_eq!(holdings().places[0].live_bytes, 16);
@@ -276,6 +286,25 @@ fn clients_of_a_lying_plugin_are_made_or_refused() {
         }
     }
     assert!(made > 10 && refused > 10, "{made} made, {refused} refused");
+}
+
+#[test]
+fn of_options_that_end_early_nothing_behind_their_end_is_read() {
+    let _one = ONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let client = Client::new(table()).unwrap();
+    let program = client.compile("8").unwrap();
+    for size in [16, 32, 48, 72, 80] {
+        let mut words = [0xdead_beef_dead_usize; 18];
+        words[0] = size;
+        words[1..size / 8].fill(0);
+        let made = client
+            .execute_with(words.as_mut_ptr().cast(), program, &[], 1, null_mut())
+            .unwrap();
+        client.destroy(made[0]).unwrap();
+    }
+    client.destroy_program(program).unwrap();
 }
 
 /// Argument structs of every length with garbage behind, all handles null.

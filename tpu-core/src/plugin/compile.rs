@@ -62,7 +62,7 @@ fn compile_and_count(arguments: &mut ClientCompile) -> Answer {
         wrapped.call(&mut inner).map_err(failed)?;
     }
     drop(compiling);
-    let mut loaded = LoadedExecutable::new(client, inner.executable, origin)?;
+    let mut loaded = LoadedExecutable::new(client, inner.executable, origin).map_err(failed)?;
     loaded.sealed = made.map(|(_, sealed)| sealed);
     let duration_ns = settle(number, started_ns, &loaded);
     SESSION.activity.compiles.fetch_add(1, Ordering::Relaxed);
@@ -127,8 +127,11 @@ fn record(
 
 /// The program a caller gives.
 fn given<'a>(program: Raw) -> Result<&'a Program, Failure> {
-    // SAFETY: the caller gives a program that lives during the call, or null.
-    unsafe { program.cast::<Program>().as_ref() }.ok_or_else(|| Failure::invalid("no program"))
+    if program.is_null() {
+        return Err(Failure::invalid("no program"));
+    }
+    let program = super::layouts::checked::<Program>(program, size_of::<Program>())?;
+    Ok(program)
 }
 
 /// A program's bytes as the wrapped plug-in can compile them.

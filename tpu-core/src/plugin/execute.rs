@@ -46,8 +46,8 @@ fn launch(
     let lists = slice::<*const Raw>(arguments.argument_lists, devices);
     let passed = |device: usize| slice::<Raw>(lists[device].cast_mut().cast(), arguments.num_args);
 
-    // SAFETY: the caller gives options that live during the call, or null.
-    let options = unsafe { arguments.options.cast::<ExecuteOptions>().as_ref() };
+    let options = given_options(arguments.options);
+    let options = options.as_ref();
     let kept = kept_bytes(options, if lists.is_empty() { &[] } else { passed(0) })?;
     admit(
         executable.place(0, arguments.execute_device)?,
@@ -215,6 +215,19 @@ fn settle_events(
             *event = event::wrap(*event);
         }
     }
+}
+
+/// The caller's options as far as they go: what those of an older version lack is zero. `None` for
+/// null.
+fn given_options(given: Raw) -> Option<ExecuteOptions> {
+    // SAFETY: the caller gives options that live during the call and begin with their size, or null.
+    let size = *unsafe { given.cast::<usize>().as_ref() }?;
+    // SAFETY: numbers, flags and pointers, all of which may be zero.
+    let mut options: ExecuteOptions = unsafe { std::mem::zeroed() };
+    let size = size.min(size_of::<ExecuteOptions>());
+    // SAFETY: both have so many bytes.
+    unsafe { std::ptr::copy_nonoverlapping(given.cast::<u8>(), (&raw mut options).cast(), size) };
+    Some(options)
 }
 
 /// Bytes of arguments the caller forbids to overwrite.

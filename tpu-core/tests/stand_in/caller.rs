@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 use std::sync::Once;
 
-use tpu_core::api::tpu_core_api;
+use tpu_core::api::{Sink, tpu_core_api};
 use tpu_core::client::Holdings;
 #[allow(
     clippy::wildcard_imports,
@@ -54,8 +54,8 @@ pub fn call_raw(api: &Api, slot: usize, raw: Raw) -> Result<(), Refused> {
     Err((code.code, text))
 }
 
-/// What tpu-core counts.
-pub fn holdings() -> Holdings {
+/// What a function of tpu-core's own table tells, read from its JSON.
+pub fn told<T: serde::de::DeserializeOwned>(tell: impl FnOnce(Sink, *mut c_void)) -> T {
     unsafe extern "C" fn collect(context: *mut c_void, data: *const u8, size: usize) {
         // SAFETY: the context is the vector below; data and size come together.
         unsafe {
@@ -63,9 +63,14 @@ pub fn holdings() -> Holdings {
         }
     }
     let mut text: Vec<u8> = Vec::new();
-    // SAFETY: the sink is called during the call only.
-    unsafe { ((*tpu_core_api()).holdings)(collect, (&raw mut text).cast()) };
+    tell(collect, (&raw mut text).cast());
     serde_json::from_slice(&text).unwrap()
+}
+
+/// What tpu-core counts.
+pub fn holdings() -> Holdings {
+    // SAFETY: the sink is called during the call only.
+    told(|sink, context| unsafe { ((*tpu_core_api()).holdings)(sink, context) })
 }
 
 /// Stamp what follows with a cell.
@@ -276,11 +281,24 @@ impl Client {
         results: usize,
         device: Raw,
     ) -> Result<Vec<Raw>, Refused> {
+        self.execute_with(std::ptr::null_mut(), program, given, results, device)
+    }
+
+    /// As [`Self::execute`], with options.
+    pub fn execute_with(
+        &self,
+        options: Raw,
+        program: Raw,
+        given: &[Raw],
+        results: usize,
+        device: Raw,
+    ) -> Result<Vec<Raw>, Refused> {
         let arguments = given.as_ptr();
         let mut outputs: Vec<Raw> = vec![std::ptr::null_mut(); results];
         let list = outputs.as_mut_ptr();
         let mut a = LoadedExecutableExecute::new();
         (a.executable, a.execute_device) = (program, device);
+        a.options = options;
         (a.num_devices, a.num_args) = (1, given.len());
         a.argument_lists = (&raw const arguments).cast_mut().cast();
         a.output_lists = (&raw const list).cast_mut().cast();
