@@ -3,12 +3,12 @@
 //! The library must be the same file `TorchTPU` loads: the loader then gives both the same
 //! instance, and with it the same session.
 
-use std::ffi::{CStr, CString, c_char, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::api::{Snapshot, TpuCoreApi, VERSION};
+use crate::library;
 pub use crate::session::{CellMemory, EventKind, Holdings, Ongoing, PlaceMemory, Program, Watcher};
 use crate::session::{Event, Identity};
 
@@ -34,40 +34,18 @@ pub struct Session {
 impl Session {
     /// Load the library at `path` and take its table.
     pub fn attach(path: &Path) -> Result<Self, AttachError> {
-        let failed = |reason: String| AttachError::Load {
+        let library = library::open(path).map_err(|reason| AttachError::Load {
             path: path.to_owned(),
             reason,
+        })?;
+        let foreign = || AttachError::NotTpuCore {
+            path: path.to_owned(),
         };
-        let name =
-            CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(error.to_string()))?;
-        // SAFETY: a valid path; the library has no initialisers of its own.
-        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if library.is_null() {
-            // SAFETY: `dlerror` returns a string of this thread, or null.
-            let reason = unsafe { libc::dlerror() };
-            if reason.is_null() {
-                return Err(failed("unknown reason".into()));
-            }
-            // SAFETY: not null, ends with a zero byte.
-            return Err(failed(
-                unsafe { CStr::from_ptr(reason) }
-                    .to_string_lossy()
-                    .into_owned(),
-            ));
-        }
-        // SAFETY: an open library and a string that ends with a zero byte.
-        let symbol = unsafe { libc::dlsym(library, c"tpu_core_api".as_ptr()) };
-        if symbol.is_null() {
-            return Err(AttachError::NotTpuCore {
-                path: path.to_owned(),
-            });
-        }
+        let symbol = library::symbol(library, c"tpu_core_api").ok_or_else(foreign)?;
         // SAFETY: the symbol has this type in every version of the library.
         let getter: extern "C" fn() -> *const TpuCoreApi = unsafe { std::mem::transmute(symbol) };
         // SAFETY: the table is a static of the library, which is never unloaded.
-        let api = unsafe { getter().as_ref() }.ok_or_else(|| AttachError::NotTpuCore {
-            path: path.to_owned(),
-        })?;
+        let api = unsafe { getter().as_ref() }.ok_or_else(foreign)?;
         if api.version != VERSION || api.struct_size < size_of::<TpuCoreApi>() {
             return Err(AttachError::Version {
                 path: path.to_owned(),

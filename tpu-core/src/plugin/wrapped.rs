@@ -1,7 +1,7 @@
 //! The plug-in that does the work: loaded once, called by slot, its errors turned into ours.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::failure::{Answer, Failure};
 use crate::choice::{self, Choice};
+use crate::library::{self, symbol};
 use crate::pjrt::{
     Api, Arguments, CHIP_TOPOLOGY_EXTENSION, ChipTopologyExtension, Code, ErrorDestroy,
     ErrorGetCode, ErrorMessage, ExtensionBase, Function, HOST_MEMORY_EXTENSION,
@@ -61,21 +62,7 @@ fn load() -> Result<Wrapped, Failure> {
 }
 
 fn open(choice: Choice) -> Result<Wrapped, String> {
-    let path = choice.plugin.as_path();
-    let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
-    // SAFETY: a valid path; initialisers of the library run, as for every library.
-    let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    if library.is_null() {
-        // SAFETY: `dlerror` returns a string of this thread, or null.
-        let reason = unsafe { libc::dlerror() };
-        if reason.is_null() {
-            return Err("unknown reason".into());
-        }
-        // SAFETY: not null, ends with a zero byte.
-        return Err(unsafe { CStr::from_ptr(reason) }
-            .to_string_lossy()
-            .into_owned());
-    }
+    let library = library::open(&choice.plugin)?;
     let entry = symbol(library, c"GetPjrtApi").ok_or("it is no PJRT plug-in (no GetPjrtApi)")?;
     if std::ptr::eq(entry.cast_const(), super::GetPjrtApi as *const c_void) {
         return Err("it is this very library; name the plug-in to wrap".into());
@@ -135,15 +122,6 @@ fn maker(path: &Path) -> u64 {
     let size = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     let features = choice::cpu_features();
     program::hash(&[name, &size.to_le_bytes(), features.as_bytes()].concat())
-}
-
-fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
-    if library.is_null() {
-        return None;
-    }
-    // SAFETY: an open library and a string that ends with a zero byte.
-    let address = unsafe { libc::dlsym(library, name.as_ptr()) };
-    (!address.is_null()).then_some(address)
 }
 
 /// The extensions of a plug-in that are translated. The others are left out of the chain we offer,
