@@ -24,19 +24,14 @@ impl Default for Cap {
 impl Cap {
     /// Read a value of [`VARIABLE`].
     pub fn parse(text: &str) -> Option<Self> {
-        let text = text.trim().to_ascii_lowercase();
-        if text == "off" {
+        let text = text.trim();
+        if text.eq_ignore_ascii_case("off") {
             return Some(Self(u64::MAX));
         }
-        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-        let unit = match text[digits.len()..].trim() {
-            "" | "b" => 0,
-            "k" | "kb" | "kib" => 10,
-            "m" | "mb" | "mib" => 20,
-            "g" | "gb" | "gib" => 30,
-            _ => return None,
-        };
-        Some(Self(digits.parse::<u64>().ok()?.checked_mul(1 << unit)?))
+        if text == "0" {
+            return Some(Self(0));
+        }
+        tpu_core::parse_size(text).map(Self)
     }
 }
 
@@ -195,8 +190,9 @@ mod tests {
         assert_eq!(Cap::parse(" 64MiB "), Some(Cap(64 << 20)));
         assert_eq!(Cap::parse("2 gb"), Some(Cap(2 << 30)));
         assert_eq!(Cap::parse("0"), Some(Cap(0)));
-        assert_eq!(Cap::parse("off"), Some(Cap(u64::MAX)));
-        for wrong in ["", "much", "1.5GiB", "-1", "10 apples", "99999999999 GiB"] {
+        assert_eq!(Cap::parse("1.5 GiB"), Some(Cap(3 << 29)));
+        assert_eq!(Cap::parse("Off"), Some(Cap(u64::MAX)));
+        for wrong in ["", "much", "-1", "10 apples", "99999999999 GiB"] {
             assert_eq!(Cap::parse(wrong), None, "{wrong}");
         }
     }
