@@ -8,6 +8,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
@@ -62,11 +63,15 @@ pub fn prune_aside() {
     }
 }
 
+/// Read once: asked for at each program, while a cell may change the environment.
 fn size() -> u64 {
-    env::var(SIZE_VARIABLE)
-        .ok()
-        .and_then(|text| parse_size(&text))
-        .unwrap_or(DEFAULT_SIZE)
+    static SIZE: OnceLock<u64> = OnceLock::new();
+    *SIZE.get_or_init(|| {
+        env::var(SIZE_VARIABLE)
+            .ok()
+            .and_then(|text| parse_size(&text))
+            .unwrap_or(DEFAULT_SIZE)
+    })
 }
 
 /// Folders directly in `root` that carry the tag.
