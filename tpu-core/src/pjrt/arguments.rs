@@ -1,8 +1,8 @@
 //! The argument struct of each function this crate offers or calls: slot, size, fields.
 //!
 //! The size is what the interface calls the struct size: the end of the last field, which is less
-//! than Rust's size where padding follows. What a function fills in stands behind `=>`. Handles are [`Raw`]: on the way in they are this
-//! crate's, on the way down the wrapped plug-in's.
+//! than Rust's size where padding follows. What a function fills in stands behind `=>`. Handles are
+//! [`Raw`]: on the way in they are this crate's, on the way down the wrapped plug-in's.
 
 use super::Raw;
 
@@ -20,8 +20,8 @@ pub unsafe trait Arguments: Copy {
     /// Zeroed, with the struct size filled in.
     fn new() -> Self;
 
-    /// A copy of a caller's struct, as large as it says: a caller of a newer version has more fields
-    /// behind, which the copy does not.
+    /// A copy of a caller's struct that says [`Self::SIZE`]: a caller of a newer version has more
+    /// fields behind, which the copy has not.
     #[must_use]
     fn copied(&self) -> Self;
 

@@ -1,4 +1,4 @@
-//! The layouts extension, the one extension this crate offers and calls.
+//! The layouts extension: how the elements of a buffer lie in memory.
 
 use super::{ExtensionBase, Function, Raw};
 

@@ -36,8 +36,9 @@ pub struct Called {
     pub struct_size: u64,
 }
 
-fn count(index: usize, arguments: Raw) {
-    let Some(calls) = CALLS.get(index) else {
+/// The function at this slot is called.
+pub fn note(slot: usize, arguments: Raw) {
+    let Some(calls) = CALLS.get(slot) else {
         return;
     };
     calls.number.fetch_add(1, Ordering::Relaxed);
@@ -47,19 +48,14 @@ fn count(index: usize, arguments: Raw) {
     }
 }
 
-/// The function at `slot` is called.
-pub fn note(slot: usize, arguments: Raw) {
-    count(slot, arguments);
-}
-
 /// A function of the layouts extension is called.
 pub fn note_layouts(index: usize, arguments: Raw) {
-    count(SLOT_COUNT + index, arguments);
+    note(SLOT_COUNT + index, arguments);
 }
 
 /// The allocator of host memory is called.
 pub fn note_host_memory(arguments: Raw) {
-    count(HOST_MEMORY, arguments);
+    note(HOST_MEMORY, arguments);
 }
 
 /// The functions that were called, in the order of the table.
