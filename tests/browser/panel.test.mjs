@@ -247,6 +247,25 @@ test('another kernel has no panel, and hears nothing of it', limit, async () => 
   assert.equal(await item().count(), 1);
 });
 
+test('a console goes on with the figures when the notebook that shares its kernel is closed', limit, async () => {
+  await lab.openCells('shared.ipynb', 'held = 1');
+  await item().waitFor();
+  if (!await panel().isVisible()) await item().click();
+  await shows('Idle');
+  await lab.page.evaluate(async () => {
+    const { id } = window.panel.sessionContext.session.kernel;
+    const { sessionContext } = await window.jupyterapp.commands.execute('console:create', { kernelPreference: { id }, activate: true });
+    await sessionContext.ready;
+  });
+  await shows('Console');
+  sent.length = 0;
+  await lab.page.evaluate(() => window.panel.dispose());
+  for (let tries = 0; tries < 300 && !sent.some(frame => frame.includes('comm_open')); tries += 1) await sleep(100);
+  await lab.page.waitForFunction(() => document.querySelector('.tpu-Panel')?.dataset.link === 'live');
+  await shows('Idle');
+  assert.equal(sent.filter(frame => frame.includes('comm_open')).length, 1);
+});
+
 test('the settings open the panel with a page and say how often figures come', limit, async () => {
   const set = raw => lab.page.evaluate(text => window.jupyterapp.serviceManager.settings.save('pytorch-tpu-kernel:panel', text), raw);
   await lab.openLauncher();
