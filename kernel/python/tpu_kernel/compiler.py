@@ -11,12 +11,15 @@ from IPython.core.compilerop import CachingCompiler
 
 from . import _kernel, jsontext
 
-#: Text that may give the notebook functions, itself or by running what is not a cell.
-_MAKES_FUNCTIONS = re.compile(
-    r"\b(?:def|lambda|class|exec|eval|compile|\w*pickle|dill|importlib|reload|FunctionType)\b"
+#: Text that makes functions.
+_MAKES_FUNCTIONS = re.compile(r"\b(?:def|lambda|class)\b")
+#: Text that may run what is not a cell. `model.eval()` and `torch.compile` do not.
+RUNS_OTHER_CODE = re.compile(
+    r"\b(?:builtins|\w*pickle|dill|importlib|reload|FunctionType)\b|(?<!\.)\b(?:exec|eval|compile)\b"
     r"|\bget_ipython\(\)(?!\.run_line_magic\('(?:tpu_|time|matplotlib)|\.system\()"
 )
-_COMPILED_MAGICS = ("get_ipython().run_cell_magic('tpu_compile'", "get_ipython().run_cell_magic('tpu_eager'")
+#: They have the cell below them compiled, under a name of its own.
+_LOWERED = tuple(f"get_ipython().run_cell_magic('tpu_{name}'" for name in ("compile", "eager", "profile"))
 
 
 class NotebookCompiler(CachingCompiler):
@@ -24,13 +27,14 @@ class NotebookCompiler(CachingCompiler):
 
     def __init__(self) -> None:
         super().__init__()
-        #: Names of cells that may have made functions, for `tpu_kernel.lowering.hazards`, which empties it.
-        self.noted: set[str] = set()
+        #: Cells that may have made functions, and their text, for `tpu_kernel.lowering.functions`, which empties it.
+        self.noted: dict[str, str] = {}
 
     def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
         name = super().cache(transformed_code, number, raw_code)
-        if _MAKES_FUNCTIONS.search(transformed_code) and not transformed_code.startswith(_COMPILED_MAGICS):
-            self.noted.add(name)
+        makes = _MAKES_FUNCTIONS.search(transformed_code) or RUNS_OTHER_CODE.search(transformed_code)
+        if makes and not transformed_code.startswith(_LOWERED):
+            self.noted[name] = transformed_code
         return name
 
     def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:

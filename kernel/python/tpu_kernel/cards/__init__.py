@@ -31,6 +31,6 @@ class Card(Protocol):
 
 def show(card: Card) -> None:
     """Display a card in the running cell."""
-    from IPython.display import display
+    from IPython.core.getipython import get_ipython
 
-    display({"text/html": card.html(), "text/plain": card.text()}, raw=True)
+    get_ipython().display_pub.publish({"text/html": card.html(), "text/plain": card.text()})

@@ -29,22 +29,23 @@ class CompileCard:
         used: Counters | None,
         seconds: float,
         programs: list[dict[str, Any]] | None = None,
-        first: int = 0,
+        began: int = 0,
         source: Sequence[str] = (),
         ended: bool = False,
     ) -> None:
-        """`programs` are all that are known; those from number `first` on came in this cell.
-        `source` are the lines of the cell. `ended`: it was not to go on with anything eager."""
+        """`programs` are all that are known; those that began at `began` (of the Unix clock,
+        in ns) or later came in this cell. `source` are the lines of the cell. `ended`: it was not to go on with anything eager."""
         self.report = report
         self.used = used
-        self.seconds = seconds
         self.source = source
         self.compiled = report.executed > 0
         self.pill = "ended early" if ended else "compiled" if self.compiled else "ran eagerly"
         self.edge = "good" if self.compiled and not ended else "warn"
         self.outside = report.outside()
+        self._took, self._title, self._broken = blocks.duration(seconds), self._told(), self._breaks()
+        self._numbers = self._counts()
         # Where Dynamo says which name changed, what tpu-core finds to differ is the same told worse.
-        self.again, short = _again(programs or [], first)
+        self.again, short = _again(programs or [], began)
         if report.traced is not None and not short:
             self.again = _retraced(report.retraced)
 
@@ -52,12 +53,10 @@ class CompileCard:
         return fitting(self._html, len(self.outside))
 
     def _html(self, most: int) -> str:
-        facts: list[str | tuple[str, str]] = [blocks.duration(self.seconds)]
-        if self._broken():
-            facts.append((self._broken(), "warn"))
-        parts = [blocks.headline(self.pill, self.edge, self._title(), *facts)]
-        if numbers := self._numbers():
-            parts.append(blocks.tiles(numbers))
+        facts: list[str | tuple[str, str]] = [self._took]
+        if self._broken:
+            facts.append((self._broken, "warn"))
+        parts = [blocks.headline(self.pill, self.edge, self._title, *facts), blocks.tiles(self._numbers)]
         if self.again:
             parts.append(blocks.table(("line", "compiled again because"), self.again))
         parts.append(outside_table(self.outside, self.source, most))
@@ -65,10 +64,10 @@ class CompileCard:
         return blocks.card(*parts)
 
     def text(self) -> str:
-        facts = [self.pill, self._title(), blocks.duration(self.seconds), self._broken()]
+        facts = [self.pill, self._title, self._took, self._broken]
         lines = [" · ".join(filter(None, facts))]
         lines += blocks.columns(
-            [(name, f"{value} ({detail})" if detail else value) for name, value, detail in self._numbers()]
+            [(name, f"{value} ({detail})" if detail else value) for name, value, detail in self._numbers]
         )
         if self.again:
             lines.append("  compiled again:")
@@ -78,17 +77,17 @@ class CompileCard:
             lines += textwrap.wrap(note.replace("`", ""), WIDTH, initial_indent="  ", subsequent_indent="  ")
         return "\n".join(lines)
 
-    def _title(self) -> str:
+    def _told(self) -> str:
         lines = self.report.compiled_lines()
         if not self.compiled:
             return "no program was made from this cell"
         return f"{plural(len(lines), 'line', False)} {blocks.spans(lines)}" if lines else "parts of lines"
 
-    def _broken(self) -> str:
+    def _breaks(self) -> str:
         count = sum(each.broke for each in self.report.breaks)
         return f"graph breaks in {plural(count, 'place')}" if count else ""
 
-    def _numbers(self) -> list[tuple[str, str, str]]:
+    def _counts(self) -> list[tuple[str, str, str]]:
         used, traced = self.used, self.report.traced
         graphs = []
         if traced is not None:
@@ -189,13 +188,13 @@ def _retraced(guards: list[Finding]) -> list[tuple[str, str]]:
     return [*told, ("", f"and {more:,} more")] if more else told
 
 
-def _again(programs: list[dict[str, Any]], first: int) -> tuple[list[tuple[str, str]], bool]:
+def _again(programs: list[dict[str, Any]], began: int) -> tuple[list[tuple[str, str]], bool]:
     """Lines and reasons of what this cell compiled again, of programs that do the same the last one's;
     and whether one of them is a last short batch."""
     known = {each["number"]: each for each in programs}
     families: dict[str, list[dict[str, Any]]] = {}
     for each in programs:
-        if each["number"] >= first and each["stage"] == "compiled" and each["why"] != "first":
+        if each["started_unix_ns"] >= began and each["stage"] == "compiled" and each["why"] != "first":
             families.setdefault(each["family"], []).append(each)
     counts: dict[tuple[str, str], int] = {}
     short = False

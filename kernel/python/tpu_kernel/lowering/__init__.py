@@ -1,7 +1,8 @@
 """How a cell is compiled: straight-line device work is outlined, all else stays module code.
 
 names      what a statement reads and binds (syntax only)
-hazards    which names the notebook's functions see
+hazards    which names code reads and rebinds behind a statement's back
+functions  which names the notebook's functions see
 values     what a live value is
 classify   device work or Python, and why
 run        straight-line statements, planned when reached

@@ -55,12 +55,12 @@ _loggers: tuple[int, list[logging.Logger]] = (0, [])
 
 
 def _loggers_of_torch() -> list[logging.Logger]:
-    """There are hundreds of loggers, so they are gone through only when there are more."""
+    """Those that write. There are hundreds of loggers, so they are gone through only when there are more."""
     global _loggers
     known = logging.root.manager.loggerDict
     if len(known) != _loggers[0]:
-        loggers = [it for it in list(known.values()) if isinstance(it, logging.Logger)]
-        _loggers = len(known), [it for it in loggers if it.name.startswith("torch")]
+        loggers = [it for it in list(known.values()) if isinstance(it, logging.Logger) and it.handlers]
+        _loggers = len(known), [it for it in loggers if it.name == "torch" or it.name.startswith(_TALKATIVE)]
     return _loggers[1]
 
 

@@ -20,8 +20,9 @@ from .classify import Classifier
 from .dynamo import Trace
 from .errors import NotWhole
 from .findings import Findings
-from .hazards import Hazards, NotebookFunctions, defined
-from .names import SCOPE_READERS, decides_on, is_simple
+from .functions import NotebookFunctions
+from .hazards import Hazards, defined
+from .names import CODE_RUNNERS, decides_on, is_simple
 from .outline import Compiler, Outlined
 from .report import Report
 from .run import Run
@@ -77,7 +78,7 @@ class LoweredCell:
         self._state: tuple[Any, ...] = ()
         self._mentioned = frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
         self._own_hazards = defined(tree).restricted(self._mentioned)
-        self._reaches_scope = bool(self._mentioned & (SCOPE_READERS - {"super"}))
+        self._runs_code = bool(self._mentioned & CODE_RUNNERS)
         self.steps = self._split(tree.body, interactivity)
 
     # -- building ------------------------------------------------------------------
@@ -168,7 +169,7 @@ class LoweredCell:
         return code.replace(co_consts=constants)
 
     def _execute_run(self, number: int) -> None:
-        if self._reaches_scope:
+        if self._runs_code:
             self.look_around(afresh=True)
         self.runs[number].execute()
 
@@ -214,7 +215,7 @@ class LoweredCell:
                 for step in self.steps:
                     value = None
                     if step.run is not None:
-                        if self._reaches_scope:
+                        if self._runs_code:
                             self.look_around(afresh=True)
                         value = step.run.execute()
                     else:
@@ -248,8 +249,7 @@ class LoweredCell:
         situation are void (the functions they made are kept)."""
         if not self.classifier.outlines:
             return
-        found = self._functions.hazards(self.filename, afresh)
-        self.hazards = found.restricted(self._mentioned) | self._own_hazards
+        self.hazards = self._functions.hazards(self.filename, self._mentioned, afresh) | self._own_hazards
         functions = tuple(
             (name, code)
             for name in sorted(self._mentioned)

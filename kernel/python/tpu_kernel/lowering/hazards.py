@@ -1,18 +1,17 @@
 """Which names of the notebook its functions read or change behind a statement's back.
 
 An outlined run keeps what it assigns in locals until it ends. That is only right when nothing
-it calls looks the same name up in the notebook. This module finds those names: from every live
-function whose globals are the notebook, and from the functions the cell itself will define.
+it calls looks the same name up in the notebook. This module reads those names from code and from
+syntax trees; `functions` knows whose.
 """
 
 from __future__ import annotations
 
 import ast
 import dis
-import gc
+from collections.abc import Iterable
 from dataclasses import dataclass
-from types import CodeType, FunctionType
-from typing import Any
+from types import CodeType
 
 from .names import SCOPE_READERS
 
@@ -39,51 +38,26 @@ class Hazards:
         everything = self.everything or other.everything
         return Hazards(self.read | other.read, self.written | other.written, everything)
 
+    def __le__(self, other: Hazards) -> bool:
+        return (
+            self.read <= other.read
+            and self.written <= other.written
+            and (other.everything or not self.everything)
+        )
+
     def restricted(self, names: frozenset[str]) -> Hazards:
         """The part that concerns `names`."""
         return Hazards(self.read & names, self.written & names, self.everything)
 
 
-class NotebookFunctions:
-    """What the functions of a notebook read and rebind.
-
-    To find them all takes tens of milliseconds. So they are looked for again only when a cell that may
-    have made functions has run in between: the notebook's compiler notes those. Without one, always.
-    """
-
-    def __init__(self, namespace: dict[str, Any], compiler: Any) -> None:
-        self.namespace = namespace
-        self._compiler = compiler
-        self._found: Hazards | None = None
-
-    def hazards(self, cell: str, afresh: bool = False) -> Hazards:
-        """For a cell that is named `cell`, without what it will define itself.
-
-        `afresh`: the cell may run code that no compiler sees.
-        """
-        noted: set[str] | None = getattr(self._compiler, "noted", None)
-        if self._found is None or afresh or noted is None or noted - {cell}:
-            self._found = _found(self.namespace)
-            if noted is not None:
-                noted &= {cell}
-        return self._found
-
-
-def _found(namespace: dict[str, Any]) -> Hazards:
-    """Hazards of all live functions of `namespace`."""
+def of_codes(codes: Iterable[CodeType]) -> Hazards:
+    """Hazards of functions with this code."""
     read: set[str] = set()
     written: set[str] = set()
-    seen: set[CodeType] = set()
-    for referrer in gc.get_referrers(namespace):
-        if type(referrer) is FunctionType and referrer.__globals__ is namespace:
-            code = referrer.__code__
-            # A cell that is being executed, or timed: nobody calls it.
-            running = code.co_name == "<module>" or code.co_filename == "<magic-timeit>"
-            if not running and code not in seen:
-                seen.add(code)
-                reads, writes = code_names(code)
-                read |= reads
-                written |= writes
+    for code in codes:
+        reads, writes = code_names(code)
+        read |= reads
+        written |= writes
     return Hazards(frozenset(read), frozenset(written), bool(read & _HIDDEN))
 
 

@@ -16,6 +16,8 @@ from .gradients import stores_gradient
 SCOPE_READERS = frozenset(
     {"exec", "eval", "compile", "locals", "globals", "vars", "dir", "get_ipython", "super", "__import__"}
 )
+# What may run code that is no part of the cell, and so make functions.
+CODE_RUNNERS = frozenset({"exec", "eval", "compile", "get_ipython", "__import__"})
 HOST_CALLS = {
     "print": "prints",
     "display": "displays",

@@ -161,6 +161,8 @@ def _make_state(optimizer: Any) -> None:
     """Let the optimizer make the state it would make in its first step."""
     import torch
 
+    if len(optimizer.state) == sum(len(group["params"]) for group in optimizer.param_groups):
+        return  # as after every step but the first: to look for each parameter takes longer
     missing = [
         group for group in optimizer.param_groups if any(p not in optimizer.state for p in group["params"])
     ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .backend import TorchBackend
 from .cell import LoweredCell
 from .errors import CellError
-from .hazards import NotebookFunctions
+from .functions import functions_of
 from .report import Report
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ class Lowering:
         self.backend = backend or TorchBackend()
         self.cells: OrderedDict[tuple[Any, ...], LoweredCell] = OrderedDict()
         self.last: Report | None = None
-        self._functions: NotebookFunctions | None = None
 
     def run(self, source: str, first_line: int = 1, text: str | None = None) -> tuple[Any, Report]:
         """Run transformed Python `source`; its first line is line `first_line` of the cell.
@@ -57,17 +56,12 @@ class Lowering:
         tree = shell.transform_ast(shell.compile.ast_parse(shown, name))
         refuse_await(tree)
         names = dict(shell.user_ns)
-        functions = self._functions_of(shell)
+        functions = functions_of(shell)
         explanation = Explanation(
             LoweredCell(tree, name, names, shell.compile, ExplainBackend(), "last_expr", functions)
         )
         explanation.look()
         return explanation
-
-    def _functions_of(self, shell: Any) -> NotebookFunctions:
-        if self._functions is None or self._functions.namespace is not shell.user_ns:
-            self._functions = NotebookFunctions(shell.user_ns, shell.compile)
-        return self._functions
 
     def run_tree(self, tree: ast.Module, name: str, text: str, interactivity: str) -> tuple[Any, Report]:
         """Run a cell that IPython has parsed already; `text` is what it was made from."""
@@ -105,7 +99,7 @@ class Lowering:
         refuse_await(tree)
         shell = self.shell
         key = self._key(text, interactivity)
-        functions = self._functions_of(shell)
+        functions = functions_of(shell)
         cell = LoweredCell(tree, name, shell.user_ns, shell.compile, self.backend, interactivity, functions)
         self.cells[key] = cell
         while len(self.cells) > _KEPT_CELLS:

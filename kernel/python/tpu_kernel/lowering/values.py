@@ -7,6 +7,7 @@ user's class. Torch is looked up, never imported: without it nothing is device w
 from __future__ import annotations
 
 import sys
+from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -88,7 +89,7 @@ class Values:
         return MODULE  # no state: works wherever its input is
 
     def _container_kind(self, container: Any) -> str:
-        members = list(container.values())[:8] if type(container) is dict else container[:8]
+        members = list(islice(container.values(), 8)) if type(container) is dict else container[:8]
         found = HOST
         for member in members:
             if type(member) in (list, tuple, dict):
@@ -110,7 +111,7 @@ class Values:
         attributes = getattr(value, "__dict__", None)
         if type(attributes) is not dict or type(value).__module__.partition(".")[0] in _LIBRARIES:
             return False
-        return any(self._holds(member, depth - 1) for member in list(attributes.values())[:32])
+        return any(self._holds(member, depth - 1) for member in list(islice(attributes.values(), 32)))
 
     def _holds(self, value: Any, depth: int) -> bool:
         if isinstance(value, (self.tensor, self.module, self.optimizer)):

@@ -6,8 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from IPython.core.displayhook import DisplayHook
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, cell_magic, magics_class, output_can_be_silenced
+from IPython.core.magic import Magics, cell_magic, magics_class
 
 from ..cards import show
 from ..cards.compile import CompileCard
@@ -28,7 +29,6 @@ class CompileMagics(Magics):
     """Runs a cell compiled."""
 
     @cell_magic
-    @output_can_be_silenced
     def tpu_compile(self, line: str, cell: str) -> Any:
         """Run this cell compiled: its device work becomes programs.
 
@@ -118,6 +118,13 @@ class CompileMagics(Magics):
         and `%%prun` may stand above or below; the body of another cell magic is not compiled. There
         is no card under `%%timeit`. Of `%%tpu_eager` and `%%tpu_compile`, the lower one counts.
         """
+        value = self._run(line, cell)
+        # As IPython's `output_can_be_silenced`, which reads every cell for it.
+        if value is not None and ";" in cell and DisplayHook.semicolon_at_end_of_expression(cell):
+            return None
+        return value
+
+    def _run(self, line: str, cell: str) -> Any:
         chosen = options.read(_MAGIC, line)
         if (done := run_below(self.shell, _MAGIC, line, cell)) is not None:
             return done[0]
@@ -174,9 +181,9 @@ class CompileMagics(Magics):
     def _show(self, report: Report, began: _Begin, cell: str, ended: bool = False) -> None:
         now = measure.counters(settle=True)
         used = now.since(began.counters) if now is not None else None
-        _, programs = measure.programs() if used is None or used.compiles else (0, [])
+        programs = measure.programs() if used is not None and used.compiles else []
         seconds, source = time.perf_counter() - began.moment, cell_lines(self.shell, cell)
-        show(CompileCard(report, used, seconds, programs, began.program, source, ended))
+        show(CompileCard(report, used, seconds, programs, began.unix_ns, source, ended))
 
 
 def save(programs: list[ProgramText], folder: str, stem: str, magic: str) -> list[str]:
@@ -198,5 +205,5 @@ class _Begin:
 
     def __init__(self) -> None:
         self.counters = measure.counters()
-        self.program = measure.next_program()
+        self.unix_ns = time.time_ns()
         self.moment = time.perf_counter()

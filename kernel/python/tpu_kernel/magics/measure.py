@@ -6,12 +6,10 @@ Without a device there are none.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True)
-class Counters:
+class Counters(NamedTuple):
     """Counters of the session since its start. Bytes and seconds."""
 
     live_bytes: int = 0
@@ -53,14 +51,13 @@ class Counters:
 
 def counters(settle: bool = False) -> Counters | None:
     """Counters now, or None while there is no device. `settle`: let queued work be counted."""
-    if _raw() is None:
+    raw = _raw()
+    if raw is None:
         return None
     if settle:
         # TorchTPU hands work to a thread of its own: only its own wait sees all of it.
         sys.modules["torch"].accelerator.synchronize()
-    raw = _raw()
-    if raw is None:
-        return None
+        raw = _raw() or raw
     return Counters(
         live_bytes=raw["live_bytes"],
         peak_bytes=raw["peak_bytes"],
@@ -79,18 +76,13 @@ def counters(settle: bool = False) -> Counters | None:
     )
 
 
-def programs(cursor: int = 0) -> tuple[int, list[dict[str, Any]]]:
-    """Programs from number `cursor` on (see `tpu_core::Program`), and the next cursor."""
+def programs() -> list[dict[str, Any]]:
+    """All programs (see `tpu_core::Program`)."""
     if _raw() is None:
-        return 0, []
+        return []
     from .. import _kernel
 
-    return _kernel.tpu_programs(cursor)
-
-
-def next_program() -> int:
-    """The cursor from which `programs` lists those to come."""
-    return programs(2**63)[0]
+    return _kernel.tpu_programs(0)[1]
 
 
 def device_name() -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from IPython.core.error import UsageError
 
@@ -15,7 +16,8 @@ def magic_named(name: str) -> Magic:
     return next(magic for magic in MAGICS if magic.name == name.lstrip("%"))
 
 
-def read(magic: str, line: str) -> dict[str, str]:
+@lru_cache(64)
+def read(magic: str, line: str) -> Mapping[str, str]:
     """Options on a magic's line by name without dashes; a flag's value is its own name.
 
     What stands by itself is found under `""`; several words, where they are allowed, with blanks

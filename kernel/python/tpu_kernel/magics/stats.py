@@ -54,7 +54,7 @@ class StatsMagics(Magics):
             return
         identity = device.identity()
         why = limit.why(identity, now.limit_bytes) if identity else ""
-        _, programs = measure.programs()
+        programs = measure.programs()
         show(StatsCard(measure.device_name(), now, describe(self.shell), why, programs))
 
 
