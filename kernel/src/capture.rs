@@ -13,10 +13,11 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
 
+use crate::lock::lock;
 use crate::outbox::StreamName;
 use crate::parent::Parent;
 pub use pair::{Owner, Pair};
@@ -42,10 +43,6 @@ pub struct Capture {
     /// Pairs the io thread is to watch.
     made: mpsc::UnboundedSender<Arc<Pair>>,
     unwatched: Mutex<Option<mpsc::UnboundedReceiver<Arc<Pair>>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Capture {

@@ -19,12 +19,13 @@ mod purpose;
 mod relay;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::kernel::Kernel;
+use crate::lock::lock;
 use crate::request::Request;
 
 pub use hidden::is_hidden;
@@ -103,12 +104,7 @@ impl Debugger {
 
 /// Serve the debugger; a task of the io thread.
 pub(crate) async fn run(kernel: Arc<Kernel>) {
-    let inputs = kernel
-        .debugger
-        .waiting
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
+    let inputs = lock(&kernel.debugger.waiting).take();
     let Some(mut inputs) = inputs else { return };
     let mut relay = Relay::new(Arc::clone(&kernel), kernel.debugger.inputs.clone());
     while let Some(input) = inputs.recv().await {

@@ -13,7 +13,7 @@ mod order;
 mod stream;
 mod subscription;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::kernel::Kernel;
+use crate::lock::lock;
 use crate::outbox::Outbox;
 use crate::parent::Parent;
 use crate::request::Request;
@@ -49,10 +50,6 @@ fn unix_now() -> f64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     // Milliseconds are what a person can see.
     since.map_or(0.0, |since| since.as_millis() as f64 / 1e3)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Everything the feed knows. One a kernel.

@@ -2,11 +2,12 @@
 //! the main shell and each subshell may have one open.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::lock::lock;
 use crate::parent::Parent;
 use crate::request::Signal;
 use crate::wire::{LossyString, Message, Part};
@@ -32,10 +33,6 @@ pub struct Input {
 pub struct Asked<'a> {
     input: &'a Input,
     question: Arc<Question>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Input {

@@ -3,7 +3,7 @@
 //! which never waits for the GIL.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use tpu_core::client::{EventKind, Ongoing};
 
 use crate::device;
 use crate::kernel::Kernel;
+use crate::lock::lock;
 use crate::outbox::Entry;
 use crate::parent::Parent;
 use crate::request::Service;
@@ -224,7 +225,7 @@ pub struct Watch {
 
 impl Watch {
     fn last(&self) -> MutexGuard<'_, Option<Whereabouts>> {
-        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.answer)
     }
 
     /// An interrupt was asked for.

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -24,6 +24,7 @@ use crate::feed::Feed;
 use crate::input::{Asked, Input};
 use crate::interrupt::{self, Pending, Watch};
 use crate::language::Language;
+use crate::lock::lock;
 use crate::offer::Offer;
 use crate::outbox::{Entry, Outbox, Publication, Reply, StreamName};
 use crate::parent::Parent;
@@ -94,10 +95,6 @@ pub struct Kernel {
     exit_wanted: AtomicBool,
     pub(crate) main_thread: Thread,
     running: Mutex<Running>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A `status` message.

@@ -1,8 +1,10 @@
 //! What `kernel_info` says. Answered before Python is up, then with Python's own words.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use serde_json::{Value, json};
+
+use crate::lock::lock;
 
 /// Version of the Jupyter messaging protocol this kernel speaks.
 pub const PROTOCOL_VERSION: &str = "5.5";
@@ -26,12 +28,12 @@ impl Language {
 
     /// Python is up: its full `language_info` and banner.
     pub fn set(&self, language_info: Value, banner: String) {
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some((language_info, banner));
+        *lock(&self.known) = Some((language_info, banner));
     }
 
     /// Content of `kernel_info_reply`.
     pub fn kernel_info(&self) -> Value {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.known);
         let (language_info, banner) = known.clone().unwrap_or_else(|| {
             let version = &self.version;
             (

@@ -18,6 +18,7 @@ mod kernel;
 mod language;
 mod late;
 mod lifecycle;
+mod lock;
 mod metrics;
 mod offer;
 mod outbox;

@@ -1,12 +1,13 @@
 //! From the request to stop to the end of the process, within the time a Jupyter server waits.
 //! Also: what makes the kernel stop that is no request (SIGTERM, the death of the parent).
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
 use crate::kernel::Kernel;
+use crate::lock::lock;
 use crate::process;
 use crate::request::Service;
 use std::sync::atomic::Ordering;
@@ -42,10 +43,7 @@ pub async fn run(kernel: Arc<Kernel>) {
         {
             return;
         }
-        let leaving = *kernel
-            .leaving
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let leaving = *lock(&kernel.leaving);
         let elapsed = start.elapsed();
         match leaving {
             Some(since) if since.elapsed() > EXIT_HANDLERS => return,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use crate::lock::lock;
 use crate::parent::{Channel, Parent};
 use crate::tally::{Cap, Tally};
 
@@ -161,7 +162,7 @@ impl Outbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Append text to a stream. What is past the cap is counted and not kept. Returns false when the

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::lock::lock;
 use crate::parent::{Channel, Parent};
 use crate::subshells::Subshell;
 
@@ -21,10 +22,6 @@ pub struct Request {
     pub buffers: Vec<Bytes>,
     /// Where it runs; `None` is the main shell.
     pub subshell: Option<Arc<Subshell>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A counter that makes a file descriptor readable: how the io thread wakes an event loop.

@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::value::RawValue;
 
+use crate::lock::lock;
 use crate::request::{Request, ShellQueue};
 use crate::wire::LossyString;
 
@@ -83,10 +84,6 @@ impl Named {
 pub struct Subshells {
     open: Mutex<Vec<Arc<Subshell>>>,
     comms: Mutex<HashMap<String, Used>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Subshells {

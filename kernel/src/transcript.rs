@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
+use crate::lock::lock;
 use crate::outbox::StreamName;
 
 /// Kept of one request.
@@ -25,7 +26,7 @@ struct Kept {
 impl Transcript {
     /// Add what was printed next; what is past the bound is left out.
     pub fn add(&self, name: StreamName, text: &str) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.0);
         let room = OF_ONE
             .saturating_sub(kept.bytes)
             .min(OF_ALL.saturating_sub(KEPT.load(Relaxed)));
@@ -47,7 +48,7 @@ impl Transcript {
 
     /// The pieces so far.
     pub fn pieces(&self) -> Vec<(StreamName, String)> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = lock(&self.0);
         kept.pieces.clone()
     }
 }

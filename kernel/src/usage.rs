@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::lock::lock;
 use crate::process;
 
 /// Shorter spans say little: the system counts processor time in hundredths of a second.
@@ -61,7 +62,7 @@ impl Usage {
         if let Some(memory) = read("/proc/meminfo").and_then(|text| host_memory(&text)) {
             reply["host_virtual_memory"] = memory;
         }
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last);
         reply["kernel_cpu"] = round(load(last.as_ref(), &now)).into();
         if let Some(percent) = last.as_ref().and_then(|before| host_load(before, &now)) {
             reply["host_cpu_percent"] = round(percent).into();

@@ -4,9 +4,11 @@
 //! every other comm has its turn after the cell, in order.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use serde::Deserialize;
+
+use crate::lock::lock;
 
 /// The target ipywidgets answers.
 const TARGET: &str = "jupyter.widget.control";
@@ -29,7 +31,7 @@ pub struct WidgetControl {
 impl WidgetControl {
     /// True when a `comm_open`, `comm_msg` or `comm_close` belongs to such a comm.
     pub fn takes(&self, msg_type: &str, content: &[u8]) -> bool {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open);
         if open.is_empty() && msg_type != "comm_open" {
             return false;
         }

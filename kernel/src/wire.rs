@@ -14,7 +14,7 @@ mod message;
 mod signer;
 mod text;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use bytes::Bytes;
 
@@ -27,6 +27,8 @@ pub use text::LossyString;
 
 use header::HeaderFactory;
 use history::History;
+
+use crate::lock::lock;
 
 /// Separates identities from the message.
 pub const DELIMITER: &[u8] = b"<IDS|MSG>";
@@ -88,7 +90,7 @@ impl Wire {
             .signer
             .verify(signature, &[header, parent_header, metadata, content])?;
         if let Some(signature) = signature {
-            let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut history = lock(&self.history);
             if !history.remember(&signature) {
                 return Err(WireError::Replayed);
             }

@@ -27,7 +27,7 @@ mod socket;
 mod topics;
 mod unfinished;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::lock::lock;
 
 pub use curve::{KeyError, KeyPair, Security};
 pub use echo::Echo;
@@ -35,8 +35,3 @@ pub use inbox::Incoming;
 pub use limits::Limits;
 pub use publisher::{Congested, Publisher, PublisherSender, Subscribed, SubscriberId};
 pub use router::{Router, RouterSender, SendError};
-
-/// Locks whatever became of another holder: no lock here guards more than one consistent step.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::lock::lock;
 use crate::outbox::StreamName;
 use crate::parent::Parent;
 use crate::utf8::Utf8Tail;
@@ -73,7 +74,7 @@ impl Pair {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// A duplicate of a reading end, to be polled. It does not block.

@@ -1,6 +1,8 @@
 //! The last lines that C code wrote to fd 2: what it said before it crashed.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use crate::lock::lock;
 
 /// Kept.
 const BYTES: usize = 8 << 10;
@@ -22,7 +24,7 @@ impl Default for LogTail {
 
 impl LogTail {
     fn lock(&self) -> MutexGuard<'_, String> {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.text)
     }
 
     pub fn clear(&self) {
