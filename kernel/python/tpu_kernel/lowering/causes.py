@@ -233,6 +233,10 @@ _GUARDS = (
     ),
     (r"BACKEND_MATCH", "it was compiled for another use before"),
     (r"GLOBAL_STATE changed: (?P<was>.+)", "a setting of PyTorch changed: {was}"),
+    (
+        r"(?P<name>.+)\.storage_offset\(\) == .+",
+        "`{name}` begins at another place of a tensor that is in the program too: give it `{name}.clone()`",
+    ),
     (r"len\((?P<name>.+)\) == (?P<was>\d+)", "the length of `{name}` was {was}"),
     (r"(?P<name>.+) == (?P<was>.+)", "`{name}` was {was}"),
     (r"___check_type_id\((?P<name>[^,]+), .*", "`{name}` was of another type"),

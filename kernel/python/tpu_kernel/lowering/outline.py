@@ -62,7 +62,7 @@ class Outlined:
         try:
             values = self.call(*arguments, step, detached, *(steppers or ()))
         except BaseException as error:
-            self._keep_bindings(error.__traceback__, namespace)
+            self._keep_bindings(error.__traceback__, namespace, slices)
             raise
         finally:
             slices.settle()
@@ -73,7 +73,9 @@ class Outlined:
                 namespace[name] = slices.result(value)
         return slices.result(values[-1]) if self.returns else None
 
-    def _keep_bindings(self, traceback: TracebackType | None, namespace: dict[str, Any]) -> None:
+    def _keep_bindings(
+        self, traceback: TracebackType | None, namespace: dict[str, Any], slices: Slices
+    ) -> None:
         code = self.function.__code__
         outputs = set(self.outputs)
         while traceback is not None:
@@ -81,7 +83,7 @@ class Outlined:
             if belongs(frame, code):
                 for name, value in frame.f_locals.items():
                     if name in outputs and value is not UNBOUND:
-                        namespace[name] = value
+                        namespace[name] = slices.result(value)
             traceback = traceback.tb_next
 
 
