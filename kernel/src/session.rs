@@ -9,10 +9,11 @@ use crate::kernel::Kernel;
 use crate::parent::{Channel, Parent};
 use crate::request::{Request, Service};
 use crate::subshells::{Subshell, UnknownSubshell};
+use crate::usage;
 use crate::wire::{LossyString, Message, Part};
 
 /// Handle one message. Whatever it holds, the kernel goes on.
-pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
+pub fn dispatch(kernel: &Arc<Kernel>, channel: Channel, message: Message) {
     // Strings are passed over here, not decoded: a lone surrogate in a cell is no fault.
     let content_fault = message.object(Part::Content).err();
     let allow_stdin = allows_stdin(&message);
@@ -66,7 +67,7 @@ pub fn dispatch(kernel: &Kernel, channel: Channel, message: Message) {
             kernel.interrupt_for_user();
             kernel.answer_now(&request, &json!({"status": "ok"}));
         }
-        "usage_request" => kernel.answer_now(&request, &kernel.usage.reply()),
+        "usage_request" => usage::answer(kernel, request),
         "shutdown_request" => shut_down(kernel, &request),
         "create_subshell_request" => create_subshell(kernel, &request),
         "delete_subshell_request" => delete_subshell(kernel, &request),

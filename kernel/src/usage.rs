@@ -1,15 +1,19 @@
 //! What the kernel and the processes below it use of the machine, read from `/proc`: the answer to
-//! `usage_request`, which the kernel panel of `jupyter-resource-usage` shows. Needs no Python.
+//! `usage_request`, which the kernel panel of `jupyter-resource-usage` shows. Needs no Python, and
+//! holds up nobody: to add up the pages of a process takes the system a tenth of a second for each
+//! GiB it has.
 
 use std::collections::HashMap;
 use std::fs;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::kernel::Kernel;
 use crate::lock::lock;
 use crate::process;
+use crate::request::Request;
 
 /// Shorter spans say little: the system counts processor time in hundredths of a second.
 const SHORTEST_SPAN: Duration = Duration::from_millis(500);
@@ -34,11 +38,51 @@ struct Sample {
 #[derive(Debug, Default)]
 pub struct Usage {
     last: Mutex<Option<Sample>>,
+    asked: Mutex<Asked>,
+}
+
+/// Requests that wait, and whether a thread is at work for them.
+#[derive(Debug, Default)]
+struct Asked {
+    waiting: Vec<Request>,
+    at_work: bool,
+}
+
+/// Answer a `usage_request`, from a thread that lives until nobody waits for an answer.
+pub fn answer(kernel: &Arc<Kernel>, request: Request) {
+    let mut asked = lock(&kernel.usage.asked);
+    asked.waiting.push(request);
+    if asked.at_work {
+        return;
+    }
+    let aside = Arc::clone(kernel);
+    let named = std::thread::Builder::new().name("tpu-kernel-usage".into());
+    asked.at_work = named.spawn(move || answer_all(&aside)).is_ok();
+    if !asked.at_work {
+        drop(asked);
+        answer_all(kernel);
+    }
+}
+
+fn answer_all(kernel: &Kernel) {
+    loop {
+        let mut asked = lock(&kernel.usage.asked);
+        let waiting = std::mem::take(&mut asked.waiting);
+        if waiting.is_empty() {
+            asked.at_work = false;
+            return;
+        }
+        drop(asked);
+        let reply = kernel.usage.reply();
+        for request in &waiting {
+            kernel.answer_now(request, &reply);
+        }
+    }
 }
 
 impl Usage {
     /// Content of `usage_reply`.
-    pub fn reply(&self) -> Value {
+    fn reply(&self) -> Value {
         // SAFETY: cannot fail.
         let own = unsafe { libc::getpid() };
         let mut pids = vec![own];

@@ -64,6 +64,15 @@ def test_load_is_the_processor_time_of_the_kernel_since_the_last_answer(kernel: 
     assert 0 < content["host_cpu_percent"] <= 100
 
 
+def test_each_of_many_that_ask_at_once_gets_an_answer(kernel: Notebook) -> None:
+    asked = [kernel.request("usage_request", {}, channel="control") for _ in range(20)]
+    for request in asked:
+        result = kernel.wait(request, channel="control")
+        assert [c["execution_state"] for c in result.contents("status")] == ["busy", "idle"]
+        assert result.content["status"] == "ok"
+        assert result.content["kernel_memory"] > 10 << 20
+
+
 def test_it_is_answered_while_c_code_holds_the_gil(kernel: Notebook) -> None:
     cell = kernel.send(HOLDS_THE_GIL)
     kernel.wait_for_text(cell, "begun")
