@@ -208,6 +208,14 @@ def test_interrupting_what_is_awaited_raises_at_once(asked: Notebook, code: str)
     assert asked.run("await three()").text == "3"
 
 
+def test_an_interrupt_is_never_lost_between_two_steps_of_a_cell(asked: Notebook) -> None:
+    for _ in range(20):
+        cell = asked.send("print('started', flush=True)\nwhile True: await asyncio.sleep(0)")
+        asked.wait_for_text(cell, "started")
+        asked.interrupt()
+        assert asked.wait(cell).content["ename"] == "KeyboardInterrupt"
+
+
 def test_a_cell_may_catch_the_interrupt_and_go_on(asked: Notebook) -> None:
     cell = asked.send(
         "try:\n    print('started', flush=True)\n    await asyncio.sleep(60)\n"

@@ -13,6 +13,7 @@ its thread, which Python does between two of its instructions: a call that waits
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import types
 from collections.abc import Callable, Coroutine, Generator
@@ -147,6 +148,19 @@ def raising() -> Generator[None, None, None]:
         idle()
 
 
+def _in_cell(frame: FrameType | None) -> bool:
+    """The code of a cell is running, not what steps it or what asyncio does between its steps.
+
+    Raised there an interrupt would leave the cell behind, as a task that nobody goes on with.
+    """
+    code = Cancellation._step.__code__
+    if frame is not None and frame.f_code is code:
+        return False
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
+
+
 class Cancellation:
     """SIGINT while a cell awaits: KeyboardInterrupt at the place where it waits.
 
@@ -178,7 +192,7 @@ class Cancellation:
             current = asyncio.current_task(self._loop)
         except RuntimeError:
             current = None
-        if current is not None and (current is self.task or self._requested):
+        if current is not None and (_in_cell(frame) if current is self.task else self._requested):
             # the cell's own code, or another task that has not let go since the last signal
             _handler(signum, frame)
         self.cancel()
@@ -186,7 +200,7 @@ class Cancellation:
     def _interrupt_beside(self, ident: int) -> None:
         import asyncio
 
-        if asyncio.current_task(self._loop) is self.task:
+        if asyncio.current_task(self._loop) is self.task and _in_cell(sys._current_frames().get(ident)):
             _raise_in(ident)
         else:
             self.cancel()
