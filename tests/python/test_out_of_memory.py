@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -154,3 +155,29 @@ def test_a_loop_that_fails_at_every_step_is_told_in_few_lines(notebook: Notebook
     assert len(result.displays) == 1
     assert text.count("needs 80.00 MiB more") == 6
     assert text.rstrip().endswith("and then 294 more")
+
+
+def test_a_batch_is_named_only_where_it_is_plain_what_the_batch_is(notebook: Notebook) -> None:
+    run(
+        notebook,
+        "W, keys = torch.ones(20000, 256).to('tpu'), torch.ones(20000, 256).to('tpu')\n"
+        "x, wide, near = (torch.ones(*size).to('tpu') for size in ((500, 256), (500, 4000), (4000, 8)))\n"
+        "rest = torch.ones(20 << 20).to('tpu'); both = torch.ones(500, 500).to('tpu')",
+    )
+    for line, said in {
+        "y = x @ W.T": "A batch of 500 does not fit in this line; about 250 would.",
+        # the rows of the result are W's
+        "y = W @ x.T": "A batch of 500 does not fit in this line; about 250 would.",
+        "y = torch.relu(W @ x.T)": "A batch of 500 does not fit. At most about 250 can, fewer where more follows in the same step.",
+        # either may be the batch: the one is named that it is the rows of
+        "y = keys @ x.T": "20,000 rows of `keys` do not fit in this line; about 10,000 would.",
+        # what is made grows with the square of its rows, or not with them at all
+        "y = torch.cdist(near, near)": None,
+        "y = wide.T @ wide": None,
+        "y = (both[:, None] + both[None])[:80]": None,
+    }.items():
+        error = full(notebook, line)[1]
+        assert [found for found in error if re.search(r"batch of|rows of", found)] == (
+            [said] if said else []
+        ), line
+        run(notebook, "y = None")

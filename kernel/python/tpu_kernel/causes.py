@@ -1,4 +1,4 @@
-"""What in a cell wanted more device memory than there was: the line, the program, the batch.
+"""What in a cell wanted more device memory than there was: the line, the program.
 
 All of it is read from the cell's text, from names and from what tpu-core knows of its programs. Python
 hands operations to the device and goes on, so outside of the debug mode the line is found by the name
@@ -10,16 +10,11 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import _kernel
-from .storages import on_device, root_of
-
-if TYPE_CHECKING:
-    from .shortage import Diagnosis
+from .storages import root_of
 
 #: Cells looked through for the one that assigned a name.
 _MOST_CELLS = 200
@@ -71,9 +66,9 @@ class Place:
     #: The statement, and names it may use that are not the notebook's.
     source: str = ""
     names: dict[str, Any] = field(default_factory=dict)
-    #: The tensor that was to be made, as `f32 8×4`, and its leading dimension.
+    #: The tensor that was to be made, as `f32 8×4`, and its sides; empty where it is not one tensor.
     shape: str = ""
-    leading: int = 0
+    sides: tuple[int, ...] = ()
 
 
 def place_of(error: BaseException | None, cell: Cell | None, lost: list[str], names: dict[str, Any]) -> Place:
@@ -101,7 +96,7 @@ def _describe(place: Place, value: Any) -> None:
     torch = sys.modules["torch"]
     if issubclass(type(value), torch.Tensor):
         place.shape = shape_of(tuple(value.shape), str(value.dtype).removeprefix("torch."))
-        place.leading = int(value.shape[0]) if value.dim() else 0
+        place.sides = tuple(value.shape)
 
 
 def _blocking() -> bool:
@@ -206,27 +201,6 @@ def exact(what: str, about: int) -> int:
     return about
 
 
-def fitting_batch(diagnosis: Diagnosis, place: Place, names: dict[str, Any]) -> tuple[int, int]:
-    """The leading dimension that explains what was wanted, and the one that would fit; else zeros.
-
-    It is that of the tensors the line names, parameters left out. What graphs keep of it shrinks with it;
-    everything else stays.
-    """
-    batch = _batch(place, names)
-    if batch < 2 or not diagnosis.wanted or diagnosis.wanted % batch:
-        return 0, 0
-    same = 0
-    for holding in diagnosis.held.holdings:
-        first = holding.shape[0] if holding.shape else 0
-        if holding.kind == "graph" and first and first % batch == 0:
-            same += holding.bytes
-    fitting = (diagnosis.free + same) * batch // (diagnosis.wanted + same)
-    if not 1 <= fitting < batch:
-        return 0, 0
-    digits = max(0, len(str(fitting)) - 2)
-    return batch, fitting // 10**digits * 10**digits
-
-
 def is_one_operation(place: Place, names: dict[str, Any]) -> bool:
     """Nothing follows in the statement what was refused: so what fits there is known."""
     try:
@@ -242,34 +216,6 @@ def is_one_operation(place: Place, names: dict[str, Any]) -> bool:
     value = {**names, **place.names}.get(owner.id) if isinstance(owner, ast.Name) else None
     torch = sys.modules["torch"]
     return issubclass(type(value), torch.Tensor) or value in (torch, sys.modules.get("torch.nn.functional"))
-
-
-def _batch(place: Place, names: dict[str, Any]) -> int:
-    """The leading dimension of the tensors a line names: what is made has it too, or it is the most frequent,
-    else the first."""
-    import torch
-
-    sizes = [
-        int(tensor.shape[0])
-        for tensor in _tensors(place.source, {**names, **place.names}, torch)
-        if type(tensor) is not torch.nn.Parameter and tensor.dim() > 1
-    ]
-    if place.leading in sizes:
-        return place.leading
-    return Counter(sizes).most_common(1)[0][0] if sizes else 0
-
-
-def _tensors(line: str, names: dict[str, Any], torch: Any) -> Iterator[Any]:
-    """Values of the names a line reads, in their order, that are tensors on the device."""
-    try:
-        tree = ast.parse("" if line.endswith(":") else line.removeprefix("return "))
-    except SyntaxError:
-        return
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
-    for node in sorted(found, key=lambda node: (node.lineno, node.col_offset)):
-        value = names.get(node.id)
-        if issubclass(type(value), torch.Tensor) and on_device(value):
-            yield value
 
 
 def _shell() -> Any:

@@ -43,10 +43,11 @@ class Diagnosis:
     #: Names that may go, since the cell does not use them, and what that frees.
     spare: list[str] = field(default_factory=list)
     spare_bytes: int = 0
-    #: The leading dimension that explains the size, and the one that would fit; 0 for none. `certain`:
-    #: nothing follows in the line that might need more.
+    #: The batch that explains the size, and the one that would fit; 0 for none. `rows_of`: the tensor it is
+    #: the rows of, where that may be no batch. `certain`: nothing follows in the line that might need more.
     batch: int = 0
     fitting: int = 0
+    rows_of: str = ""
     certain: bool = False
     #: Names to which the line gives a new value while they still hold an old one, with its bytes.
     old: dict[str, int] = field(default_factory=dict)
@@ -101,14 +102,16 @@ class Diagnosis:
             cures.append(
                 f"{size(self.held.unnamed)} have no name here: `%tpu_free` frees what only reference cycles keep."
             )
-        if self.fitting and self.certain:
-            cures.append(
-                f"A batch of {self.batch:,} does not fit in this line; about {self.fitting:,} would."
+        if self.fitting:
+            what = (
+                f"{self.batch:,} rows of `{self.rows_of}` do"
+                if self.rows_of
+                else f"A batch of {self.batch:,} does"
             )
-        elif self.fitting:
             cures.append(
-                f"A batch of {self.batch:,} does not fit. At most about {self.fitting:,} can, fewer where more "
-                "follows in the same step."
+                f"{what} not fit in this line; about {self.fitting:,} would."
+                if self.certain
+                else f"{what} not fit. At most about {self.fitting:,} can, fewer where more follows in the same step."
             )
         elif not self.spare_bytes or self.free + self.spare_bytes < self.wanted:
             cures.append("Compute on smaller tensors, such as a smaller batch.")
@@ -168,7 +171,7 @@ def show_card(error: BaseException | None) -> None:
 
 def diagnose(said: str, error: BaseException | None = None) -> Diagnosis | None:
     """Why something did not fit; None where there is no device."""
-    from . import causes, device, holders
+    from . import batches, causes, device, holders
 
     counters = device.snapshot()
     if counters is None:
@@ -193,7 +196,7 @@ def diagnose(said: str, error: BaseException | None = None) -> Diagnosis | None:
     }
     used_names = causes.names_in(cell.code) if cell is not None else set()
     made.spare, made.spare_bytes = _spare(held, used_names, names, made.wanted - made.free)
-    made.batch, made.fitting = causes.fitting_batch(made, place, names)
+    made.batch, made.fitting, made.rows_of = batches.fitting(made, place, names)
     made.certain = causes.is_one_operation(place, names)
     return made
 
