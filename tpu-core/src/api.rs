@@ -132,6 +132,15 @@ pub struct TpuCoreApi {
     /// a stretch of time; 0 goes back to what is kept usually. Returns the time it is on the clock
     /// of the events.
     pub keep_events: unsafe extern "C" fn(bytes: u64) -> u64,
+    /// Give the sink what the compiler made of the loaded program with this fingerprint, as the
+    /// plug-in tells it: a serialised `HloProto`. False where there is none; the sink then gets one
+    /// line that says why.
+    pub optimized: unsafe extern "C" fn(
+        fingerprint: *const c_char,
+        size: usize,
+        sink: Sink,
+        context: *mut c_void,
+    ) -> bool,
 }
 
 static TABLE: TpuCoreApi = TpuCoreApi {
@@ -156,6 +165,7 @@ static TABLE: TpuCoreApi = TpuCoreApi {
     set_place,
     plugin,
     keep_events,
+    optimized,
 };
 
 /// The table of this library; valid for ever.
@@ -295,6 +305,30 @@ unsafe extern "C" fn keep_events(bytes: u64) -> u64 {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(MOST_KEPT);
     let _ = catch_unwind(|| SESSION.journal.keep(bytes));
     unix_ns(now_ns())
+}
+
+unsafe extern "C" fn optimized(
+    fingerprint: *const c_char,
+    size: usize,
+    sink: Sink,
+    context: *mut c_void,
+) -> bool {
+    catch_unwind(|| {
+        if fingerprint.is_null() {
+            return false;
+        }
+        // SAFETY: the caller gives `size` readable bytes.
+        let fingerprint = unsafe { std::slice::from_raw_parts(fingerprint.cast::<u8>(), size) };
+        let found = crate::plugin::optimized(fingerprint);
+        let told = match &found {
+            Ok(program) => program.as_slice(),
+            Err(problem) => problem.as_bytes(),
+        };
+        // SAFETY: the bytes live until the sink returns.
+        unsafe { sink(context, told.as_ptr(), told.len()) };
+        found.is_ok()
+    })
+    .unwrap_or(false)
 }
 
 unsafe extern "C" fn plugin(sink: Sink, context: *mut c_void) {

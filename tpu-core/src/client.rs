@@ -169,6 +169,20 @@ impl Session {
         unsafe { (self.api.set_place)(number, place.as_ptr().cast::<c_char>(), place.len()) };
     }
 
+    /// What the compiler made of the loaded program with this fingerprint, a serialised `HloProto`;
+    /// or why there is none, in one line.
+    pub fn optimized(&self, fingerprint: &[u8]) -> Result<Vec<u8>, String> {
+        let mut told = Vec::new();
+        let (start, size) = (fingerprint.as_ptr().cast::<c_char>(), fingerprint.len());
+        // SAFETY: bytes that live during the call; the sink is called during it only, with this context.
+        let found = unsafe { (self.api.optimized)(start, size, collect, (&raw mut told).cast()) };
+        if found {
+            Ok(told)
+        } else {
+            Err(String::from_utf8_lossy(&told).into_owned())
+        }
+    }
+
     /// Who the device is, or `None` while there is none.
     pub fn identity(&self) -> Option<Identity> {
         let mut text = Vec::new();

@@ -18,6 +18,7 @@ mod bytecode;
 mod cache;
 pub mod choice;
 pub mod client;
+pub mod hlo;
 mod library;
 pub mod pjrt;
 mod plugin;

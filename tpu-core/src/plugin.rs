@@ -23,6 +23,7 @@ mod handle;
 mod host_memory;
 mod layouts;
 mod memory;
+mod optimized;
 mod table;
 mod topology;
 mod tracking;
@@ -34,6 +35,7 @@ use std::ffi::c_void;
 
 pub use apart::machine_code;
 pub use calls::list as calls;
+pub use optimized::of as optimized;
 
 use crate::pjrt::Api;
 

@@ -6,7 +6,7 @@ use super::client::Client;
 use super::device::Device;
 use super::failure::{Answer, Failure};
 use super::handle::{Handle, forward, give, hold, keep_bytes, own, present, take};
-use super::wrapped;
+use super::{optimized, wrapped};
 use crate::cache;
 use crate::pjrt::{
     Arguments, ExecutableDestroy, ExecutableGetCompileOptions, ExecutableGetCompiledMemoryStats,
@@ -169,6 +169,7 @@ impl LoadedExecutable {
                 .map(|device| client.device(*device))
                 .collect::<Result<_, _>>()?;
         let outputs = outputs.num_outputs;
+        optimized::loaded(inner);
         Ok(Self {
             inner,
             client,
@@ -201,6 +202,7 @@ pub fn destroy_loaded(arguments: &mut LoadedExecutableDestroy) -> Answer {
         return Ok(());
     };
     SESSION.programs.unload(&executable.usage);
+    optimized::unloaded(executable.inner);
     let mut inner = LoadedExecutableDestroy::new();
     inner.executable = executable.inner;
     wrapped::get()?.call(&mut inner)
