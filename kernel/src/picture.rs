@@ -1,7 +1,6 @@
 //! Pictures: pixels to PNG, which every front end shows.
 
-use image::codecs::png::{CompressionType, FilterType, PngEncoder};
-use image::{ExtendedColorType, ImageEncoder, ImageError};
+use png::{BitDepth, ColorType, Compression, Encoder, EncodingError, Filter};
 
 /// Why pixels are no picture.
 #[derive(Debug, thiserror::Error)]
@@ -19,15 +18,15 @@ pub enum PictureError {
         found: usize,
     },
     #[error(transparent)]
-    Encode(#[from] ImageError),
+    Encode(#[from] EncodingError),
 }
 
 /// A PNG of `pixels`: rows from the top, 8 bits for each of 1 (grey), 3 (RGB) or 4 (RGBA) channels.
 pub fn png(pixels: &[u8], width: u32, height: u32, channels: u32) -> Result<Vec<u8>, PictureError> {
     let colour = match channels {
-        1 => ExtendedColorType::L8,
-        3 => ExtendedColorType::Rgb8,
-        4 => ExtendedColorType::Rgba8,
+        1 => ColorType::Grayscale,
+        3 => ColorType::Rgb,
+        4 => ColorType::Rgba,
         _ => return Err(PictureError::Channels(channels)),
     };
     let expected = (u64::from(width) * u64::from(height)).saturating_mul(u64::from(channels));
@@ -41,8 +40,38 @@ pub fn png(pixels: &[u8], width: u32, height: u32, channels: u32) -> Result<Vec<
         });
     }
     let mut bytes = Vec::new();
-    PngEncoder::new_with_quality(&mut bytes, CompressionType::Fast, FilterType::Adaptive)
-        .write_image(pixels, width, height, colour)?;
+    let mut encoder = Encoder::new(&mut bytes, width, height);
+    encoder.set_color(colour);
+    encoder.set_depth(BitDepth::Eight);
+    encoder.set_compression(Compression::Fast);
+    encoder.set_filter(Filter::Adaptive);
+    encoder.write_header()?.write_image_data(pixels)?;
+    Ok(bytes)
+}
+
+/// A small PNG of columns that stand on the lower edge, `heights` of them from 0 to `rows`, in one
+/// colour on nothing.
+pub fn columns(heights: &[u8], rows: u8, colour: [u8; 3]) -> Result<Vec<u8>, PictureError> {
+    let mut bytes = Vec::new();
+    let width = u32::try_from(heights.len()).unwrap_or(u32::MAX);
+    let mut encoder = Encoder::new(&mut bytes, width, rows.into());
+    encoder.set_color(ColorType::Indexed);
+    encoder.set_depth(BitDepth::One);
+    encoder.set_palette([[0; 3], colour].concat());
+    // The first of the two is transparent.
+    encoder.set_trns(&[0][..]);
+    encoder.set_compression(Compression::High);
+    encoder.set_filter(Filter::NoFilter);
+    let mut pixels = Vec::new();
+    for row in (1..=rows).rev() {
+        pixels.extend(heights.chunks(8).map(|eight| {
+            let set = eight.iter().zip([0x80, 0x40, 0x20, 0x10, 8, 4, 2, 1]);
+            set.fold(0, |byte, (height, bit)| {
+                byte | if *height >= row { bit } else { 0 }
+            })
+        }));
+    }
+    encoder.write_header()?.write_image_data(&pixels)?;
     Ok(bytes)
 }
 
@@ -57,6 +86,22 @@ mod tests {
         let read = image::load_from_memory(&bytes).unwrap();
         assert_eq!((read.width(), read.height()), (2, 2));
         assert_eq!(read.to_rgb8().into_raw(), pixels);
+    }
+
+    #[test]
+    fn columns_stand_on_the_lower_edge_in_their_colour() {
+        let heights = [0, 1, 2, 3, 0, 0, 0, 0, 0, 2];
+        let bytes = columns(&heights, 3, [1, 2, 3]).unwrap();
+        let read = image::load_from_memory(&bytes).unwrap().to_rgba8();
+        assert_eq!(read.dimensions(), (10, 3));
+        for (x, height) in heights.iter().enumerate() {
+            for y in 0..3 {
+                let set = u32::from(*height) >= 3 - y;
+                let expected = if set { [1, 2, 3, 255] } else { [0; 4] };
+                assert_eq!(read.get_pixel(x as u32, y).0, expected, "{x} {y}");
+            }
+        }
+        assert!(columns(&[], 3, [1, 2, 3]).is_err());
     }
 
     #[test]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from conftest import running_kernel
@@ -413,43 +412,6 @@ def test_explain_stands_alone(notebook: Notebook) -> None:
     result = notebook.run("%%tpu_compile --explain --quiet\nX + 1")
     message = "%%tpu_compile: `--explain` runs nothing, so it stands alone"
     assert (result.content["ename"], result.content["evalue"]) == ("UsageError", message)
-
-
-def test_hlo_shows_each_program_and_saves_it_beside_the_notebook(notebook: Notebook, tmp_path: Path) -> None:
-    cell = f"%%tpu_compile --save-hlo {tmp_path}/texts\na = torch.tanh(X @ X.T)\nb = printing(a)"
-    for turn in range(2):  # the second run compiles nothing, and shows the same
-        result = run(notebook, cell)
-        _, shown = result.displays
-        lines = shown["text/plain"].splitlines()
-        assert lines[0] == "StableHLO · 3 programs"
-        assert [re.sub(r", \d+ characters", "", line) for line in lines[1:4]] == [
-            "  program 1: lines 2–3",
-            "  program 2: lines 2–3",
-            "  program 3: lines 2–3",
-        ]
-        assert [line.split() for line in lines[4:10]] == [
-            ["operation", "times", "in", "program"],
-            ["constant", "2", "2–3"],
-            ["transpose", "1", "1"],
-            ["dot_general", "1", "1"],
-            ["tanh", "1", "1"],
-            ["multiply", "1", "2"],
-        ]
-        number = run(notebook, "1").content["execution_count"] - 1
-        names = [f"{tmp_path}/texts/cell-{number}-program-{n}.stablehlo.mlir" for n in (1, 2, 3)]
-        assert lines[-3:] == [f"  saved: {name}" for name in names], turn
-    text = Path(names[0]).read_text()
-    assert "stablehlo.tanh" in text and "loc(" not in text
-    html = shown["text/html"]
-    assert html.count("<details>") == 3 and "stablehlo.dot_general" in html and "<script" not in html
-
-
-def test_hlo_of_a_long_program_is_cut_and_says_so(notebook: Notebook) -> None:
-    chain = "\n".join(f"t = torch.sin(t + {n})" for n in range(60))
-    _, shown = run(notebook, f"%%tpu_compile --hlo\nt = X\n{chain}").displays
-    found = re.search(r"program 1: lines 3–62, the first 8,000 of ([\d,]+) characters", shown["text/html"])
-    assert found and int(found[1].replace(",", "")) > 8000
-    assert len(shown["text/html"]) < 16_000
 
 
 def test_sizes_that_are_not_fixed_are_refused_on_the_emulated_chip(notebook: Notebook) -> None:

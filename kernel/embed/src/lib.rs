@@ -45,7 +45,7 @@ mod _kernel {
     #[pymodule_export]
     use crate::output::{Stream, input_request, original_fd, output_fds, publish, running};
     #[pymodule_export]
-    use crate::picture::png;
+    use crate::picture::{png, png_columns};
     #[pymodule_export]
     use crate::requests::{
         Parent, Request, execute_input, exit, finish, located, next_service, ready, reply,
@@ -57,9 +57,9 @@ mod _kernel {
     use crate::shells::{Shell, main_shell, raise_in_thread, subshell_ids};
     #[pymodule_export]
     use crate::tpu::{
-        tpu_attach, tpu_cancelling, tpu_drain, tpu_events, tpu_holdings, tpu_identity,
-        tpu_keep_events, tpu_ongoing, tpu_parse_size, tpu_programs, tpu_resume, tpu_set_cell,
-        tpu_set_limit, tpu_set_place, tpu_snapshot, tpu_watch_compiles,
+        hlo_text, tpu_attach, tpu_cancelling, tpu_drain, tpu_events, tpu_holdings, tpu_identity,
+        tpu_keep_events, tpu_ongoing, tpu_optimized, tpu_parse_size, tpu_programs, tpu_resume,
+        tpu_set_cell, tpu_set_limit, tpu_set_place, tpu_snapshot, tpu_watch_compiles,
     };
     #[pymodule_export]
     use crate::unraisable::unraisable;

@@ -16,3 +16,15 @@ pub fn png<'py>(
     let bytes = encoded.map_err(|error| PyValueError::new_err(error.to_string()))?;
     Ok(PyBytes::new(py, &bytes))
 }
+
+#[pyfunction]
+pub fn png_columns<'py>(
+    py: Python<'py>,
+    heights: &[u8],
+    rows: u8,
+    colour: [u8; 3],
+) -> PyResult<Bound<'py, PyBytes>> {
+    let encoded = tpu_kernel::picture::columns(heights, rows, colour);
+    let bytes = encoded.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(PyBytes::new(py, &bytes))
+}

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use tpu_core::hlo::Detail;
 use tpu_kernel::Service;
 use tpu_kernel::device::{self, AttachError, Session};
 
@@ -71,6 +72,21 @@ pub fn tpu_programs(py: Python<'_>, cursor: u64) -> PyResult<(u64, Bound<'_, PyA
     TOLD.store(false, Ordering::Relaxed);
     let (next, text) = py.detach(|| session.programs_json(cursor));
     Ok((next, from_json(py, &text)?))
+}
+
+#[pyfunction]
+pub fn tpu_optimized<'py>(py: Python<'py>, fingerprint: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    let session = session()?;
+    let found = py.detach(|| session.optimized(fingerprint));
+    let program = found.map_err(PyRuntimeError::new_err)?;
+    Ok(PyBytes::new(py, &program))
+}
+
+#[pyfunction]
+pub fn hlo_text(py: Python<'_>, program: &[u8], all: bool) -> PyResult<String> {
+    let detail = if all { Detail::All } else { Detail::Computed };
+    py.detach(|| tpu_core::hlo::text(program, detail))
+        .map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 #[pyfunction]

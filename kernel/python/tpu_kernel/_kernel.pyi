@@ -211,6 +211,10 @@ def png(pixels: bytes, width: int, height: int, channels: int) -> bytes:
     """A PNG of 8-bit pixels, rows from the top: 1 (grey), 3 (RGB) or 4 (RGBA) channels.
     Raises ValueError when `pixels` is not `width * height * channels` bytes."""
 
+def png_columns(heights: bytes, rows: int, colour: tuple[int, int, int]) -> bytes:
+    """A small PNG of columns that stand on the lower edge, as high as `heights` (0 to `rows`) say, in one
+    colour on nothing."""
+
 def original_fd(fd: int) -> int:
     """A duplicate of what fd 1 or 2 was before capture (the server's log)."""
 
@@ -269,6 +273,14 @@ def tpu_keep_events(bytes: int) -> int:
 def tpu_programs(cursor: int) -> tuple[int, list[dict[str, Any]]]:
     """Programs from number `cursor` on, those being compiled included, and the next cursor. Keys: see
     tpu_core::Program; `why` is `first`, `again` or `differs`."""
+
+def tpu_optimized(fingerprint: bytes) -> bytes:
+    """What the compiler made of the loaded program with this fingerprint (PJRT's), as a serialised
+    `HloProto`. RuntimeError, in one line, where the plug-in does not give it."""
+
+def hlo_text(program: bytes, all: bool) -> str:
+    """A serialised `HloProto` in XLA's own notation; `all`: with where each instruction comes from and
+    what the compiler noted for itself. ValueError where it is none."""
 
 def tpu_watch_compiles() -> None:
     """From now on `next_service` gives `"compiling"` when a compile begins, once until `tpu_programs`

@@ -31,45 +31,123 @@ _SHORT = 30
 _FONT = "var(--jp-ui-font-family,var(--vscode-font-family,system-ui,sans-serif))"
 _MONO = "var(--jp-code-font-family,var(--vscode-editor-font-family,monospace))"
 
-# Twice the class outweighs what front ends say of any table and any code, and VS Code says it with `!important`.
-_STYLE = (
-    ".tpuk.tpuk{"
-    + "".join(f"--{name}:{colour};" for name, colour in COLOURS.items())
-    + f"color:var(--text);font:13px/1.45 {_FONT};max-width:700px;border:1px solid var(--line);border-radius:4px;"
+_NARROW = "@media(max-width:480px)"
+#: Rules of the style, and what a card must have to need them: a card is kept in the notebook's file. The
+#: styles of all cards of a page hold for each: no rule may rest on standing behind one of another part.
+_RULES = (
     # Bars are printed too. What is too wide for a narrow window is scrolled to.
-    "padding:10px 12px;overflow-x:auto;-webkit-print-color-adjust:exact;print-color-adjust:exact;"
-    "& table{border-collapse:separate;border-spacing:0;margin:0;width:100%;font-size:inherit;color:inherit}"
-    "& td,& th{background:none;border:0;padding:2px 8px 2px 0;text-align:left;vertical-align:top}"
-    "& tr{background:none!important;padding:0;break-inside:avoid}"
-    "& th{color:var(--muted);font-weight:normal;border-bottom:1px solid var(--line)!important}"
-    "& .pill{background:var(--soft);border-radius:3px;border-left:4px solid var(--line);padding:1px 8px;"
-    "display:inline-block;margin:0 6px 2px 0}& div>b{margin-right:6px}"
-    + "".join(f"& .{name}{{border-left-color:var(--{name})}}" for name in _EDGES)
-    + "&.bad{border-color:var(--bad)}& .muted{color:var(--muted)}& .muted code{color:var(--text)}& .gap{display:none}"
-    "& .tiles{margin:8px 0}& .tiles tr{display:flex;flex-wrap:wrap;gap:6px}"
-    "& .tiles td{background:var(--soft);border-radius:3px;padding:5px 8px;flex:1 1 76px}"
-    "& .tiles small{display:block;font-size:11px}& .tiles b{font-size:15px;font-weight:500}"
-    f"& code{{font-family:{_MONO};font-size:12px;background:none;color:inherit;padding:0;overflow-wrap:anywhere}}"
-    "& p{margin:6px 0 0}& div+table,& p+table,& table+table{margin-top:8px}"
-    "& .bar{background:var(--soft);height:11px;margin-top:4px}"
+    ("", "-webkit-print-color-adjust:exact;print-color-adjust:exact;overflow-x:auto;"),
+    (
+        "<table",
+        (
+            "& table{border-collapse:separate;border-spacing:0;margin:0;width:100%;font-size:inherit;color:inherit}"
+            "& td,& th{background:none;border:0;padding:2px 8px 2px 0;text-align:left;vertical-align:top}"
+            "& tr{background:none!important;padding:0;break-inside:avoid}"
+            "& th{color:var(--muted);font-weight:normal;border-bottom:1px solid var(--line)!important}"
+            "& div+table,& p+table,& table+table{margin-top:8px}"
+        ),
+    ),
+    (
+        '"pill',
+        (
+            "& .pill{background:var(--soft);border-radius:3px;border-left:4px solid var(--line);padding:1px 8px;"
+            "display:inline-block;margin:0 6px 2px 0}& div>b{margin-right:6px}& .gap{display:none}"
+        ),
+    ),
+    *((f'"pill {name}"', f"& .pill.{name}{{border-left-color:var(--{name})}}") for name in _EDGES),
+    ('"muted"', "& .muted{color:var(--muted)}& .muted code{color:var(--text)}"),
+    (
+        '"tiles"',
+        (
+            "& .tiles{margin:8px 0}& .tiles tr{display:flex;flex-wrap:wrap;gap:6px}"
+            "& .tiles td{background:var(--soft);border-radius:3px;padding:5px 8px;flex:1 1 76px}"
+            "& .tiles small{display:block;font-size:11px}& .tiles b{font-size:15px;font-weight:500}"
+        ),
+    ),
+    (
+        "<code",
+        f"& code{{font-family:{_MONO};font-size:12px;background:none;color:inherit;padding:0;overflow-wrap:anywhere}}",
+    ),
+    ("</p>", "& p{margin:6px 0 0}"),
     # Windows shows no background of its own choice where the system's colours are forced.
-    "& .bar div,& .histogram div{background:var(--blue)!important;forced-color-adjust:none}"
-    "& .bar .bad{background:var(--bad)!important}"
-    "& .bars td{white-space:nowrap}& .bars td:nth-child(2){width:99%!important}"
-    "& .bars td:last-child{text-align:right;padding-right:0}"
-    "& .n{text-align:right!important;white-space:nowrap}"
+    (
+        '"bar"',
+        (
+            "& .bar{background:var(--soft);height:11px;margin-top:4px}"
+            "& .bar div{background:var(--blue)!important;forced-color-adjust:none}"
+            "& .bar .bad{background:var(--bad)!important}"
+        ),
+    ),
     # JupyterLab gives all columns of a table the same width.
-    "& .bars,& .keys{table-layout:auto}"
-    "& .keys td:first-child,& .keys td:first-child code{white-space:pre}"
-    "& .histogram{table-layout:fixed;margin-top:8px}& details{margin-top:6px}& summary{cursor:pointer}"
-    "@media(max-width:480px){& .n,& .keys td:first-child,& .keys td:first-child code{white-space:pre-wrap}}}"
+    (
+        '"bars"',
+        (
+            "& .bars{table-layout:auto}& .bars td{white-space:nowrap}& .bars td:nth-child(2){width:99%!important}"
+            "& .bars td:last-child{text-align:right;padding-right:0}"
+        ),
+    ),
+    (
+        '"keys',
+        (
+            "& .keys{table-layout:auto}& .keys td:first-child,& .keys td:first-child code{white-space:pre}"
+            f"{_NARROW}{{& .keys td:first-child,& .keys td:first-child code{{white-space:pre-wrap}}}}"
+        ),
+    ),
+    *(
+        (
+            needs,
+            (
+                f"& {numbers}{{text-align:right!important;white-space:nowrap}}"
+                f"{_NARROW}{{& {numbers}{{white-space:pre-wrap}}}}"
+            ),
+        )
+        for needs, numbers in (
+            ('"n"', ".n"),
+            ('n2"', ".n2 :is(td,th):nth-child(n+2)"),
+            ('n3"', ".n3 :is(td,th):nth-child(n+3)"),
+        )
+    ),
+    (
+        '"histogram"',
+        (
+            "& .histogram{table-layout:fixed;margin-top:8px}"
+            "& .histogram div{background:var(--blue)!important;forced-color-adjust:none}"
+        ),
+    ),
+    (
+        '"lanes"',
+        (
+            "& .lanes td:first-child{width:15%}& .lanes td:last-child{padding-right:0}& .lanes~table{margin-top:10px}"
+            "& .parts{table-layout:fixed}& .parts td{padding:0 2px;overflow:hidden;font-size:11px;white-space:nowrap;"
+            "border-left:1px solid #8888!important}& .lane{display:block;box-sizing:border-box;margin-top:4px;"
+            "image-rendering:pixelated;border:solid #8888;border-width:0 1px 1px}"
+        ),
+    ),
+    ("<details", "& details{margin-top:6px}& summary{cursor:pointer}"),
 )
+
+
+def _style(body: str, edge: str) -> str:
+    """The rules a card needs.
+
+    Twice the class outweighs what front ends say of any table and any code, and VS Code says it with
+    `!important`.
+    """
+    rules = "".join(rule for needs, rule in _RULES if needs in body)
+    if edge:
+        rules += f"&.{edge}{{border-color:var(--{edge})}}"
+    head = f"color:var(--text);font:13px/1.45 {_FONT};max-width:700px;border:1px solid var(--line);border-radius:4px;"
+    colours = "".join(
+        f"--{name}:{colour};" for name, colour in COLOURS.items() if f"var(--{name})" in head + rules
+    )
+    return f".tpuk.tpuk{{{colours}{head}padding:10px 12px;{rules}}}"
 
 
 def card(*parts: str, edge: str = "") -> str:
     """A whole card; `edge` colours its border."""
     kind = f"tpuk {edge}" if edge else "tpuk"
-    return f'<style>{_STYLE}</style><div class="{kind}">{"".join(parts)}</div>'
+    body = "".join(parts)
+    return f'<style>{_style(body, edge)}</style><div class="{kind}">{body}</div>'
 
 
 def line(parts: Sequence[str]) -> str:
@@ -134,11 +212,13 @@ def histogram(counts: Sequence[int]) -> str:
     return f'<table class="histogram" style="width:100%" role="img" aria-label="{name}" title="{name}"><tr>{columns}</tr></table>'
 
 
-def folded(name: str, text: str, unfolded: bool = False) -> str:
-    """Text that can be shown and hidden."""
+def folded(name: str, text: str, unfolded: bool = False, wrap: bool = True) -> str:
+    """Text that can be shown and hidden. What is not to `wrap` is scrolled to."""
+    style = "margin:6px 0 0;overflow:auto;background:none;color:inherit;font-size:12px"
+    style += "" if wrap else ";white-space:pre"
     return (
         f"<details{' open' if unfolded else ''}><summary>{escape(name)}</summary>"
-        f'<pre style="margin:6px 0 0;overflow:auto;background:none;color:inherit;font-size:12px">{escape(text)}</pre></details>'
+        f'<pre style="{style}">{escape(text)}</pre></details>'
     )
 
 
@@ -155,13 +235,18 @@ def table(
     `shares` (0 to 1) end each row with a bar; `alarm` makes the first one red. `widths` are those of
     the first columns.
     """
-    right = ["" if index not in numbers else ' class="n"' for index in range(len(head))]
+    # Where all columns from one on are numbers, the table says so once.
+    spans = [] if shares else [k for k in (1, 2) if set(numbers) == set(range(k, len(head)))]
+    following = spans[0] if spans else 0
+    right = ["" if following or index not in numbers else ' class="n"' for index in range(len(head))]
     wide = [f' style="width:{width}"' for width in widths] + [""] * len(head)
     top = "".join(f"<th{right[index]}{wide[index]}>{escape(name)}</th>" for index, name in enumerate(head))
     top += '<th style="width:22%"></th>' if shares else ""
     rows = list(rows)
     # Short names stay in one line.
-    kind = ' class="keys"' if all(len(row[0]) <= _SHORT for row in rows) else ""
+    kinds = ["keys"] if all(len(row[0]) <= _SHORT for row in rows) else []
+    kinds += [f"n{following + 1}"] if following else []
+    kind = f' class="{" ".join(kinds)}"' if kinds else ""
     body = ""
     for number, row in enumerate(rows):
         cells = "".join(f"<td{right[index]}>{marked(cell)}</td>" for index, cell in enumerate(row))

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from ..profiling.timeline import Timeline
 
 _MOST_PROGRAMS, _MOST_LINES, _MOST_PARTS = 5, 3, 8
+#: Bytes of a card, and the rows of both tables that are tried until it is no larger.
+_MOST_BYTES = 6144
+_ROWS_OF_TABLES = ((5, 3), (4, 3), (4, 2), (3, 2), (2, 1), (1, 1))
+#: Letters of a program's name.
+_MOST_OF_NAME = 60
 _COLUMNS, _ROWS = 240, 4
 _TEXT_COLUMNS = 60
 #: Pixels a lane has where there is room for the whole card.
@@ -54,6 +59,14 @@ class ProfileCard:
             self.outcome = "interrupted" if interrupted else f"ended in {type(error).__name__}"
 
     def html(self) -> str:
+        card = ""
+        for programs, lines in _ROWS_OF_TABLES:
+            card = self._html(programs, lines)
+            if len(card.encode()) <= _MOST_BYTES:
+                break
+        return card
+
+    def _html(self, most_programs: int, most_lines: int) -> str:
         timeline = self.timeline
         facts = [
             blocks.duration(timeline.wall / 1e9),
@@ -73,9 +86,9 @@ class ProfileCard:
                 ]
             ),
         ]
-        if programs := self._programs():
+        if programs := self._programs(most_programs):
             parts.append(blocks.table(_HEAD_PROGRAMS, programs, range(2, 6), widths=("34%",)))
-        if lines := self._lines():
+        if lines := self._lines(most_lines):
             parts.append(blocks.table(_HEAD_LINES, lines, range(1, 5), widths=("34%",)))
         parts += [blocks.paragraph(note, muted=True) for note in self._notes()]
         parts += [blocks.paragraph(said) for said in self._files()]
@@ -145,21 +158,21 @@ class ProfileCard:
             for (name, time, detail), share in zip(times, shares, strict=True)
         ]
 
-    def _programs(self) -> list[tuple[str, ...]]:
+    def _programs(self, most: int = _MOST_PROGRAMS) -> list[tuple[str, ...]]:
         ran = self.timeline.ran()
         whole = sum(one.total for one in ran) or 1
         rows = [
             (
-                one.name,
+                one.name if len(one.name) <= _MOST_OF_NAME else f"{one.name[: _MOST_OF_NAME - 1]}…",
                 one.line,
                 f"{one.runs:,}",
                 _time(one.total),
                 _time(one.total / one.runs),
                 f"{100 * one.total / whole:.0f} %",
             )
-            for one in ran[:_MOST_PROGRAMS]
+            for one in ran[:most]
         ]
-        if rest := ran[_MOST_PROGRAMS:]:
+        if rest := ran[most:]:
             runs, time = sum(one.runs for one in rest), sum(one.total for one in rest)
             rows.append(
                 (
@@ -173,11 +186,11 @@ class ProfileCard:
             )
         return rows
 
-    def _lines(self) -> list[tuple[str, ...]]:
+    def _lines(self, most: int = _MOST_LINES) -> list[tuple[str, ...]]:
         times = [one for one in self.timeline.lines() if one.time * 200 >= self.timeline.wall]
         return [
             (one.place, _time(one.time), _time(one.busy), _time(one.compiling), _time(one.waiting))
-            for one in times[:_MOST_LINES]
+            for one in times[:most]
         ]
 
     def _parts(self) -> list[tuple[float, str]]:
@@ -277,12 +290,8 @@ def _picture(intervals: Sequence[Interval], wall: int, colour: tuple[int, int, i
         math.ceil(part * _ROWS - 0.25) if part > 0.25 / _ROWS else part > 0
         for part in coverage(intervals, wall, _COLUMNS)
     ]
-    rows = range(_ROWS, 0, -1)
-    pixels = b"".join(
-        bytes((*colour, 255)) if height >= row else bytes(4) for row in rows for height in heights
-    )
     share = round(100 * total(intervals) / max(1, wall))
-    address = tensors.data_uri(_kernel.png(pixels, _COLUMNS, _ROWS, 4))
+    address = tensors.data_uri(_kernel.png_columns(bytes(heights), _ROWS, colour))
     return lanes.stretch(address, f"{name}: {share} % of the time")
 
 

@@ -1,17 +1,49 @@
-"""`--hlo`: the programs of a cell as text, as TorchTPU hands them to XLA.
+"""`--hlo`: the programs of a cell as text, as TorchTPU hands them to XLA and as XLA keeps them.
 
-TorchTPU gives the text to its backend's `debug_callback`; nothing is asked of it without the option.
+TorchTPU gives the first to its backend's `debug_callback`, the plug-in the second; nothing is asked of
+either without the option.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from . import backend as compiling
+
+#: What is in an optimised program and is no work.
+_NO_WORK = frozenset({"bitcast", "constant", "get-tuple-element", "parameter", "tuple"})
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """What XLA made of a program: a serialised `HloProto`, or why the plug-in gave none."""
+
+    proto: bytes = b""
+    problem: str = ""
+
+    def text(self, whole: bool = False) -> str:
+        """XLA's own notation; `whole`: with where each instruction comes from and XLA's notes."""
+        from .. import _kernel
+
+        return _kernel.hlo_text(self.proto, whole) if self.proto else ""
+
+    @cached_property
+    def computations(self) -> list[str]:
+        """The text by computation, that which is run first."""
+        found = re.findall(r"^(?:ENTRY )?%.*?^\}.*?$", self.text(), re.MULTILINE | re.DOTALL)
+        return sorted(found, key=lambda text: not text.startswith("ENTRY "))
+
+    @property
+    def operations(self) -> Counter[str]:
+        """What is run one after the other: the operations of the computation that is entered."""
+        entered = self.computations[:1]
+        names = re.findall(r"^  (?:ROOT )?%\S+ = .*? ([\w-]+)\(", "".join(entered), re.MULTILINE)
+        return Counter(name for name in names if name not in _NO_WORK)
 
 
 @dataclass(frozen=True)
@@ -22,10 +54,12 @@ class ProgramText:
     #: `forward`, or `backward` where that is a program of its own.
     part: str
     text: str
+    optimized: Optimized = Optimized()
 
     @property
     def operations(self) -> Counter[str]:
-        return Counter(re.findall(r'(?:= |^ +)"?(?:stablehlo|chlo)\.(\w+)', self.text, re.MULTILINE))
+        names = re.findall(r'(?:= |^ +)"?(?:stablehlo|chlo)\.(\w+)', self.text, re.MULTILINE)
+        return Counter(name for name in names if name != "return")
 
 
 class TextBackend(compiling.TorchBackend):
@@ -54,10 +88,32 @@ class TextBackend(compiling.TorchBackend):
         """The programs of a cell, as they were made."""
         found = []
         for lines, debug in self._told.get(file, []):
+            executables = dict(_executables(debug))
             for part in ("forward", "backward"):
-                texts = getattr(debug, f"stablehlo_{part}_text")
-                found += [ProgramText(lines, part, plain(text)) for text in texts]
+                for text in getattr(debug, f"stablehlo_{part}_text"):
+                    optimized = _optimized(executables.get(text))
+                    found.append(ProgramText(lines, part, plain(text), optimized))
         return found
+
+
+def _executables(debug: Any) -> Iterator[tuple[str, Any]]:
+    """What was compiled of each text."""
+    for artifact in debug.compiled_executables:
+        for executable in artifact.compiled_executables:
+            if text := getattr(executable, "mlir_text", None):
+                yield text, executable
+
+
+def _optimized(executable: Any) -> Optimized:
+    """What the plug-in keeps of a program that is loaded; it is found by its fingerprint."""
+    from .. import _kernel
+
+    if executable is None:
+        return Optimized(problem="TorchTPU does not say which program it is")
+    try:
+        return Optimized(_kernel.tpu_optimized(bytes.fromhex(executable.fingerprint())))
+    except (RuntimeError, ValueError) as error:
+        return Optimized(problem=str(error).partition("\n")[0] or "it gives no reason")
 
 
 def plain(text: str) -> str:

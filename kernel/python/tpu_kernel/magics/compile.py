@@ -49,9 +49,11 @@ class CompileMagics(Magics):
           --dynamic    let sizes that change be sizes without a fixed value, in up to 4 buckets of 128:
                        on a chip only, the emulated one's compiler knows fixed sizes only
           --compare    run the cell eagerly and compiled in turn, and show how they differ
-          --hlo        show each program as StableHLO, folded, with an index of its operations
+          --hlo        show each program as StableHLO and as the optimised HLO that XLA made of it,
+                       folded, with an index of the operations
           --quiet      no card
-          --save-hlo FOLDER  as --hlo, and write each program's whole text into FOLDER
+          --save-hlo FOLDER  as --hlo, and write all of it into FOLDER: .stablehlo.mlir, and of the
+                       optimised HLO .hlo.txt and .hlo.pb, which XLA's tools and XProf read
 
         What becomes a program:
 
@@ -175,7 +177,7 @@ class CompileMagics(Magics):
         return value
 
     def _show_programs(self, programs: list[ProgramText], folder: str | None) -> None:
-        saved = save(programs, folder, f"cell-{running_number(self.shell)}", _MAGIC) if folder else []
+        saved = save(programs, folder, f"cell-{running_number(self.shell)}", _MAGIC) if folder else ""
         show(HloCard(programs, saved))
 
     def _show(self, report: Report, began: _Begin, cell: str, ended: bool = False) -> None:
@@ -186,18 +188,27 @@ class CompileMagics(Magics):
         show(CompileCard(report, used, seconds, programs, began.unix_ns, source, ended))
 
 
-def save(programs: list[ProgramText], folder: str, stem: str, magic: str) -> list[str]:
-    """Write each program into a file of its own, relative to the notebook; the files' names."""
-    place, names = Path(folder).expanduser(), []
+def save(programs: list[ProgramText], folder: str, stem: str, magic: str) -> str:
+    """Write each program into files of its own, relative to the notebook; what these are called."""
+    place = Path(folder).expanduser()
     try:
         place.mkdir(parents=True, exist_ok=True)
         for number, program in enumerate(programs, 1):
-            file = place / f"{stem}-program-{number}.stablehlo.mlir"
-            file.write_text(program.text, encoding="utf-8")
-            names.append(str(file))
+            file = f"{stem}-program-{number}"
+            (place / f"{file}.stablehlo.mlir").write_text(program.text, encoding="utf-8")
+            if program.optimized.proto:
+                (place / f"{file}.hlo.txt").write_text(program.optimized.text(whole=True), encoding="utf-8")
+                (place / f"{file}.hlo.pb").write_bytes(program.optimized.proto)
     except OSError as error:
         raise UsageError(f"{magic}: cannot write to `{place}`: {error.strerror}") from None
-    return names
+    if not programs:
+        return ""
+    which = "1" if len(programs) == 1 else f"{{1…{len(programs)}}}"
+    kinds = ["stablehlo.mlir"]
+    if any(program.optimized.proto for program in programs):
+        kinds += ["hlo.txt", "hlo.pb"]
+    first, *others = (f".{kind}" for kind in kinds)
+    return ", ".join([f"`{place}/{stem}-program-{which}{first}`", *(f"`{kind}`" for kind in others)])
 
 
 class _Begin:
