@@ -170,3 +170,23 @@ def test_slices_in_inference_mode_are_one_program(notebook: Notebook) -> None:
         run(notebook, "top.item(), X[0].tolist()")
         == "(45.0, [-40.0, -40.0, -40.0, -40.0, -40.0, -40.0, 6.0, 7.0])"
     )
+
+
+def test_the_card_names_a_slice_only_where_it_stands_in_the_way(notebook: Notebook) -> None:
+    run(notebook, "X = torch.arange(48.).view(6, 8).to('tpu')")
+    card = run(
+        notebook, "%%tpu_compile\nfor i in range(6):\n    part, row = X[:, i], X[i]\n    s = part.sum() + row"
+    )
+    assert "not in a program" not in card
+    for line in ("s = (X[:, i] * 2).sum()", "X[:, i] = X[:, i] * 2"):
+        card = run(notebook, f"%%tpu_compile\nfor i in range(6):\n    {line}")
+        assert card.startswith("ran eagerly")
+        told = " ".join(card.split())
+        assert (
+            f"line 3 {line} the place i changes from run to run Instead: slice on a line of its own" in told
+        )
+    whole = run(
+        notebook, "%%tpu_compile --fullgraph\nfor i in range(6):\n    part = X[:, i]\n    s = part.sum()"
+    )
+    assert re.search(r"graphs traced +1 \(0 breaks\)", whole)
+    assert run(notebook, "s.item()") == "300.0"

@@ -176,6 +176,7 @@ _CURES: tuple[tuple[str, str], ...] = (
     (r"`.*` is on the CPU", "move it to the device once, before"),
     (r"a size is marked dynamic", "remove `mark_dynamic`, and pad to one size"),
     (r".* makes its result on the CPU", 'give it `device="tpu"`'),
+    (r"the place `\w+` changes", "slice on a line of its own (`part = X[…]`), and work on that"),
     (r"the number `\w+` changes", "keep it in a tensor on the device"),
     (r"decides on a host value", "`torch.where`, or compare after the loop"),
     (r"the branch depends", "`torch.where(condition, a, b)`"),

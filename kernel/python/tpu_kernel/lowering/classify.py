@@ -16,6 +16,7 @@ from . import values as v
 from .gradients import method_call, method_of, stepped_name, stores_gradient, trains, used_up
 from .names import Names, walks_parameters
 from .optimizers import refusal
+from .places import is_place, is_slice
 
 _BUILTINS_TRACED = frozenset(
     [
@@ -161,7 +162,10 @@ class Classifier:
             if kinds.get(name, v.ABSENT) == v.ABSENT and not hasattr(builtins, name):
                 return Verdict(False, f"`{name}` is not defined yet")
             if name in varying:
-                return Verdict(False, f"the number `{name}` changes from run to run")
+                if is_slice(statement, lambda n: n in local or kinds.get(n) in v.ON_DEVICE):
+                    return Verdict(False)
+                what = "place" if is_place(statement, name) else "number"
+                return Verdict(False, f"the {what} `{name}` changes from run to run")
         for node in ast.walk(statement):
             why = self._obstacle(node, local)
             if why:

@@ -71,7 +71,8 @@ class CompileMagics(Magics):
         - building modules, optimizers and other objects; definitions, imports, `del`, annotations,
           `lambda`, `:=`;
         - a statement with a number that changes from turn to turn, such as a loop counter: a program
-          has its numbers built in, so it would be compiled again each time;
+          has its numbers built in, so it would be compiled again each time. Slice on a line of its own
+          (`part = X[:, i]`): what is done to `part` is compiled, once;
         - statements that set a `.grad`; `backward()` with arguments, or through a graph that was made
           before a statement that stayed Python;
         - a name that a function of the notebook changes through `global`.
