@@ -107,7 +107,7 @@ pub fn start(connection_file: &Path, python: &str) -> Result<Arc<Kernel>, StartE
         .spawn(move || {
             process::block_signals();
             process::end_left_over(&owner);
-            tpu_kernel_place::files();
+            tpu_kernel_place::sweep();
         })?;
     Ok(kernel)
 }

@@ -67,8 +67,11 @@ pub async fn run(kernel: Arc<Kernel>) {
 
 fn bind(kernel: &Kernel) -> io::Result<UnixListener> {
     let path = kernel.offer.file(kernel, tpu_kernel_place::SOCKET)?;
-    let listener = UnixListener::bind(&path)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+    // Under another name until it listens: who finds one that refuses takes it away.
+    let unready = path.with_extension("new");
+    let listener = UnixListener::bind(&unready)?;
+    fs::set_permissions(&unready, fs::Permissions::from_mode(0o600))?;
+    fs::rename(unready, path)?;
     Ok(listener)
 }
 

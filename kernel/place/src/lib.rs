@@ -6,6 +6,7 @@
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// Ending of the sockets.
@@ -73,33 +74,59 @@ pub fn process_of(file: &Path) -> Option<i32> {
     file.file_name()?.to_str()?.split_once('-')?.0.parse().ok()
 }
 
-/// Is there a process with this number?
-pub fn is_alive(process: i32) -> bool {
-    Path::new("/proc").join(process.to_string()).exists()
-}
-
-/// The files of kernels that live, in all folders. Those that kernels left which were killed are taken
-/// away.
-pub fn files() -> Vec<PathBuf> {
+/// The sockets in all folders. Not all are listened at: some kernels were killed.
+pub fn sockets() -> Vec<PathBuf> {
     let folders = folders().into_iter().filter(|folder| is_private(folder));
-    let entries = folders
-        .filter_map(|folder| fs::read_dir(folder).ok())
-        .flatten();
-    let mut found = Vec::new();
-    for file in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-        match process_of(&file) {
-            Some(process) if is_alive(process) => found.push(file),
-            Some(_) => drop(fs::remove_file(file)),
-            None => {}
-        }
-    }
+    let mut found: Vec<PathBuf> = folders.flat_map(|folder| sockets_in(&folder)).collect();
     found.sort();
     found
+}
+
+fn sockets_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    files
+        .filter(|file| file.extension().is_some_and(|ending| ending == SOCKET))
+        .filter(|file| process_of(file).is_some())
+        .collect()
+}
+
+/// Take away what kernels left that were killed.
+pub fn sweep() {
+    for socket in sockets() {
+        let _ = connect(&socket);
+    }
+}
+
+/// Connect to a kernel. Where nobody listens any more the socket is taken away, and the kernel's other
+/// files with it. Its process number says nothing: containers that share the folder number theirs alike,
+/// and do not see each other's.
+pub fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let answer = UnixStream::connect(socket);
+    if let Err(error) = &answer
+        && error.kind() == io::ErrorKind::ConnectionRefused
+    {
+        forget(socket);
+    }
+    answer
+}
+
+/// The socket goes last: the others are found by it.
+fn forget(socket: &Path) {
+    let entries = socket.parent().map(fs::read_dir);
+    let entries = entries.into_iter().flatten().flatten().flatten();
+    let others = entries.map(|entry| entry.path()).filter(|file| {
+        file.file_stem() == socket.file_stem() && file.extension() != socket.extension()
+    });
+    for file in others.chain([socket.to_owned()]) {
+        let _ = fs::remove_file(file);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
 
     use super::*;
 
@@ -124,7 +151,34 @@ mod tests {
     fn a_file_names_its_process() {
         assert_eq!(process_of(Path::new("/run/42-ab12.sock")), Some(42));
         assert_eq!(process_of(Path::new("/run/notes.txt")), None);
-        assert!(is_alive(std::process::id() as i32));
-        assert!(!is_alive(i32::MAX));
+    }
+
+    #[test]
+    fn what_a_kernel_left_goes_when_nobody_listens_whatever_its_number() {
+        let inside = tempfile::tempdir().unwrap();
+        let file = |name: &str| inside.path().join(name);
+        // No process of this machine has this number; in another container one may.
+        let alive = format!("{}-ab12ab12", i32::MAX);
+        let left = format!("{}-cd34cd34", std::process::id());
+        let listener = UnixListener::bind(file(&format!("{alive}.sock"))).unwrap();
+        drop(UnixListener::bind(file(&format!("{left}.sock"))).unwrap());
+        for token in [&alive, &left] {
+            fs::write(file(&format!("{token}.token")), "").unwrap();
+        }
+        fs::write(file("notes.sock"), "").unwrap();
+        let mut sockets = sockets_in(inside.path());
+        assert_eq!(sockets.len(), 2);
+        sockets.retain(|socket| connect(socket).is_ok());
+        assert_eq!(sockets, [file(&format!("{alive}.sock"))]);
+        let names = fs::read_dir(inside.path()).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().path()).collect();
+        names.sort();
+        let rest = [
+            file(&format!("{alive}.sock")),
+            file(&format!("{alive}.token")),
+            file("notes.sock"),
+        ];
+        assert_eq!(names, rest);
+        drop(listener);
     }
 }

@@ -1,8 +1,7 @@
 //! The kernels that answer, and what is seen of their processes.
 
 use std::fs;
-use std::io::{self, Read};
-use std::os::unix::net::UnixStream;
+use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -28,13 +27,12 @@ pub struct Kernel {
 
 /// All of this user's, by their process number. Sockets nobody listens at are taken away.
 pub fn all() -> Vec<Kernel> {
-    let files = tpu_kernel_place::files();
-    let sockets = files.iter().filter(|file| {
-        file.extension()
-            .is_some_and(|ending| ending == tpu_kernel_place::SOCKET)
-    });
+    let sockets = tpu_kernel_place::sockets();
     let mut kernels: Vec<Kernel> = std::thread::scope(|scope| {
-        let asked: Vec<_> = sockets.map(|file| scope.spawn(|| ask(file))).collect();
+        let asked: Vec<_> = sockets
+            .iter()
+            .map(|socket| scope.spawn(|| ask(socket)))
+            .collect();
         let answers = asked.into_iter().filter_map(|thread| thread.join().ok());
         answers.flatten().collect()
     });
@@ -43,15 +41,7 @@ pub fn all() -> Vec<Kernel> {
 }
 
 fn ask(socket: &Path) -> Option<Kernel> {
-    let stream = match UnixStream::connect(socket) {
-        Ok(stream) => stream,
-        Err(error) => {
-            if error.kind() == io::ErrorKind::ConnectionRefused {
-                let _ = fs::remove_file(socket);
-            }
-            return None;
-        }
-    };
+    let stream = tpu_kernel_place::connect(socket).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let mut text = String::new();
     stream.take(MOST_BYTES).read_to_string(&mut text).ok()?;
