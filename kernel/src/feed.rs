@@ -274,10 +274,11 @@ impl Feed {
         }
     }
 
-    /// Show under the cell of `parent` what the device does, until the cell ends.
+    /// Show under the cell of `parent` what the device does, until the cell ends. Nothing when it has
+    /// ended: a thread may outlive it, and nobody would take the display away again.
     pub fn show_live(&self, parent: &Arc<Parent>, outbox: &Outbox) {
         let mut state = lock(&self.state);
-        if state.lives.iter().any(|live| live.parent.is(parent)) {
+        if !state.cells.runs(parent) || state.lives.iter().any(|live| live.parent.is(parent)) {
             return;
         }
         let now = Numbers::take(&mut state);
@@ -388,4 +389,25 @@ pub(crate) fn test_parent(msg_id: &str, cell_id: &str) -> std::sync::Arc<Parent>
         tally: crate::tally::Tally::default(),
         transcript: crate::transcript::Transcript::default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tally::Cap;
+
+    #[test]
+    fn a_live_display_is_shown_for_a_running_cell_only_and_goes_with_it() {
+        let (feed, outbox) = (Feed::default(), Outbox::new(Cap::default()));
+        let parent = test_parent("m", "c");
+        let shown = || lock(&feed.state).lives.len();
+        feed.begin(&parent);
+        feed.show_live(&parent, &outbox);
+        feed.show_live(&parent, &outbox);
+        assert_eq!(shown(), 1);
+        feed.end(&parent, &outbox);
+        assert_eq!(shown(), 0);
+        feed.show_live(&parent, &outbox);
+        assert_eq!(shown(), 0);
+    }
 }

@@ -105,6 +105,12 @@ impl Cells {
         true
     }
 
+    /// Does this one run?
+    pub fn runs(&self, parent: &Parent) -> bool {
+        let mut running = self.running.iter();
+        running.any(|cell| cell.msg_id == parent.msg_id)
+    }
+
     pub fn is_running(&self) -> bool {
         !self.running.is_empty()
     }
