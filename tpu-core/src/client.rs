@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use crate::api::{Snapshot, TpuCoreApi, VERSION};
 use crate::library;
-pub use crate::session::{CellMemory, EventKind, Holdings, Ongoing, PlaceMemory, Program, Watcher};
-use crate::session::{Event, Identity};
+use crate::session::Identity;
+pub use crate::session::{
+    CellMemory, Event, EventKind, Holdings, Ongoing, PlaceMemory, Program, Watcher,
+};
 
 /// Why a library cannot be attached to.
 #[derive(Debug, thiserror::Error)]

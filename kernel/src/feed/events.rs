@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use serde::Serialize;
-use tpu_core::client::{EventKind, Session};
+use tpu_core::client::{Event as Journaled, EventKind, Session};
 
 use super::unix_now;
 
@@ -59,13 +59,27 @@ impl Events {
     /// Failures on the device since the last call. `failures` and `next` are those of a snapshot: with
     /// no new failure nothing is read.
     pub fn read(&mut self, session: Session, failures: u64, next: u64) {
+        if !self.is_behind(failures, next) {
+            return;
+        }
+        let (next, events) = session.events(self.cursor);
+        self.take(failures, next, events);
+    }
+
+    /// Is there a failure that was not read?
+    fn is_behind(&mut self, failures: u64, next: u64) -> bool {
+        // More than there are were counted where some were thought lost that came later.
+        self.failures = self.failures.min(failures);
         if failures == self.failures {
             // A failure is counted before it can be read, and `next` was read before the count.
             self.cursor = next;
-            return;
         }
-        let (cursor, events) = session.events(self.cursor);
-        self.cursor = cursor;
+        failures != self.failures
+    }
+
+    fn take(&mut self, failures: u64, next: u64, events: Vec<Journaled>) {
+        let is_whole = next.saturating_sub(self.cursor) == events.len() as u64;
+        self.cursor = next;
         for event in events {
             if event.kind != EventKind::Error {
                 continue;
@@ -75,6 +89,10 @@ impl Events {
             let kind = if full { "oom" } else { "failure" };
             let t = event.started_unix_ns as f64 / 1e9;
             self.add_at(t, kind, &event.message.unwrap_or_default(), &event.cell);
+        }
+        if !is_whole {
+            // Those the journal has dropped never come: waited for, every look would read it.
+            self.failures = self.failures.max(failures);
         }
     }
 
@@ -110,5 +128,40 @@ mod tests {
         assert_eq!(events.since(29).len(), 1);
         events.add("failure", &"ä".repeat(400), "");
         assert_eq!(events.since(30)[0].text, format!("{}…", "ä".repeat(150)));
+    }
+
+    fn journaled(sequence: u64, kind: EventKind) -> Journaled {
+        serde_json::from_value(serde_json::json!({
+            "sequence": sequence, "kind": kind, "cell": "c", "started_unix_ns": 0, "duration_ns": 0,
+            "bytes": 0, "program": "", "message": "it failed",
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn failures_that_left_the_journal_unseen_are_not_waited_for() {
+        let mut events = Events::default();
+        assert!(events.is_behind(3, 100));
+        let rest = vec![
+            journaled(98, EventKind::Execute),
+            journaled(99, EventKind::Error),
+        ];
+        events.take(3, 100, rest);
+        assert_eq!(events.since(0).len(), 1);
+        assert!(!events.is_behind(3, 100));
+        assert!(events.is_behind(4, 110));
+        assert_eq!(events.cursor, 100);
+    }
+
+    #[test]
+    fn a_failure_that_is_counted_before_it_can_be_read_is_read_at_the_next_look() {
+        let mut events = Events::default();
+        assert!(events.is_behind(1, 2));
+        let launches = [0, 1].map(|number| journaled(number, EventKind::Execute));
+        events.take(1, 2, launches.into());
+        assert!(events.is_behind(1, 2));
+        events.take(1, 3, vec![journaled(2, EventKind::Error)]);
+        assert!(!events.is_behind(1, 3));
+        assert_eq!(events.since(0)[0].text, "it failed");
     }
 }
