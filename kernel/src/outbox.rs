@@ -122,9 +122,9 @@ struct State {
     urgent: bool,
     /// Threads in `wait_for_space`.
     waiting: usize,
-    /// Text of this request is dropped from then on, up to its `Dropped` entry: it was interrupted,
-    /// and no front end takes it.
-    abandoned: Option<(Arc<Parent>, Instant)>,
+    /// Text of these requests is dropped from then on, up to their `Dropped` entries: they were
+    /// interrupted, and no front end takes it.
+    abandoned: Vec<(Arc<Parent>, Instant)>,
     /// Requests that were answered and of whose text some was dropped since.
     late: Vec<Arc<Parent>>,
 }
@@ -151,7 +151,7 @@ impl Outbox {
                 awaited: Awaited::Nothing,
                 urgent: false,
                 waiting: 0,
-                abandoned: None,
+                abandoned: Vec::new(),
                 late: Vec::new(),
             }),
             wake: Notify::new(),
@@ -268,22 +268,21 @@ impl Outbox {
     /// The request was interrupted and has ended: what it wrote and nobody takes is dropped from
     /// `from` on, so that the front end learns of the end.
     pub fn abandon(&self, parent: &Arc<Parent>, from: Instant) {
-        self.lock().abandoned = Some((Arc::clone(parent), from));
+        let mut state = self.lock();
+        state.abandoned.retain(|(of, _)| !of.is(parent));
+        state.abandoned.push((Arc::clone(parent), from));
     }
 
     /// Is text of this request, taken from the outbox, to be dropped?
     pub fn is_abandoned(&self, parent: &Parent) -> bool {
         let state = self.lock();
-        let abandoned = state.abandoned.as_ref();
-        abandoned.is_some_and(|(of, from)| of.is(parent) && *from <= Instant::now())
+        let mut abandoned = state.abandoned.iter();
+        abandoned.any(|(of, from)| of.is(parent) && *from <= Instant::now())
     }
 
     /// All that the request wrote before it ended was sent or dropped.
     pub fn came_to_end_of(&self, parent: &Parent) {
-        let mut state = self.lock();
-        if matches!(&state.abandoned, Some((of, _)) if of.is(parent)) {
-            state.abandoned = None;
-        }
+        self.lock().abandoned.retain(|(of, _)| !of.is(parent));
     }
 
     /// Requests that were answered and of whose text some was dropped since. Waits for the first.
@@ -534,6 +533,10 @@ mod tests {
         assert!(outbox.is_abandoned(&a) && !outbox.is_abandoned(&b));
         outbox.came_to_end_of(&b);
         assert!(outbox.is_abandoned(&a));
+        outbox.abandon(&b, now);
+        assert!(outbox.is_abandoned(&a) && outbox.is_abandoned(&b));
+        outbox.came_to_end_of(&b);
+        assert!(outbox.is_abandoned(&a) && !outbox.is_abandoned(&b));
         outbox.came_to_end_of(&a);
         assert!(!outbox.is_abandoned(&a));
     }
