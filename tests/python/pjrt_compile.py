@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from pjrt_topology import CLIENT_CREATE, Arguments, Plugin
+from tpu_kernel import _kernel
 
-NUM_OUTPUTS, COST_ANALYSIS, COMPILE, MEMORY_STATS = 44, 46, 89, 96
+NUM_OUTPUTS, COST_ANALYSIS, OPTIMIZED, COMPILE, MEMORY_STATS = 44, 46, 48, 89, 96
 #: CompileOptionsProto: one replica, one partition.
 OPTIONS = bytes.fromhex("1a0420012801")
 MEMORY = ("code", "arguments", "outputs", "aliases", "temporaries")
@@ -42,7 +43,18 @@ def compile_for(plugin: Plugin, topology: int, program: Path) -> dict[str, Any]:
         "outputs": ask(NUM_OUTPUTS, 32)[24],
         "costs": floats(costs[32], costs[24]),
         "memory": {name: memory[24 + 8 * number] for number, name in enumerate(MEMORY)},
+        "optimized": optimized(plugin, executable),
     }
+
+
+def optimized(plugin: Plugin, executable: int) -> list[str]:
+    """What the compiler made of it: the form it is given in, and the lines of its text."""
+    ask = lambda program: plugin.call(OPTIMIZED, Arguments(32, at16=executable, at24=program.address))
+    size = Arguments(48)
+    ask(size)
+    memory, at = held(bytes(size[24]))
+    ask(Arguments(48, at16=at, at24=size[24]))
+    return [size.text(32), *_kernel.hlo_text(memory.raw, False).splitlines()]
 
 
 def floats(start: int, count: int) -> dict[str, float]:

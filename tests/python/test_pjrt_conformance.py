@@ -67,3 +67,18 @@ def test_a_program_is_compiled_for_a_chip_that_is_not_there_and_the_client_says_
     assert direct["outputs"] == 1
     assert direct["memory"]["arguments"] == direct["memory"]["outputs"] == 2048
     assert direct["costs"]["bytes accessed"] > 0 and direct["costs"]["flops"] > 0
+    form, head, *lines = direct["optimized"]
+    assert (form, head.partition(", frontend_attributes")[0]) == (
+        "hlo_with_config",
+        (
+            "HloModule tt_jit_p1_L35C0_f_cumprod, is_scheduled=true, "
+            "entry_computation_layout={(f32[3,4]{1,0:T(4,128)})->f32[3,4]{1,0:T(4,128)}}"
+        ),
+    )
+    entered = lines[lines.index("ENTRY %main.3 (Arg_0.3: f32[3,4]) -> f32[3,4] {") :]
+    assert "  %Arg_0.3 = f32[3,4]{1,0:T(4,128)} parameter(0)" in entered
+    scans = [line.partition(" scan(")[2] for line in entered if " scan(" in line]
+    assert [scan.partition("), ")[2].partition(", to_apply")[0] for scan in scans] == [
+        "dimensions={1}, num_carries=1, is_associative=true",
+        "dimensions={0}, num_carries=1, is_associative=true",
+    ]

@@ -91,7 +91,35 @@ def agrees(trace: dict[str, Any]) -> dict[str, int]:
     runs = sorted(slices(trace, "execute"), key=lambda one: one["ts"])
     for one, following in pairwise(runs):
         assert following["ts"] - one["ts"] - one["dur"] > -0.0005
+    is_one_perfetto_takes(trace)
     return counted
+
+
+def is_one_perfetto_takes(trace: dict[str, Any]) -> None:
+    """What the trace event format asks for: of each track a name, and slices that lie side by side or within
+    each other. Perfetto leaves out one that lies across the end of another."""
+    assert trace["displayTimeUnit"] == "ms"
+    tracks: dict[int, list[tuple[int, int]]] = {}
+    named = set()
+    for row in trace["traceEvents"]:
+        assert row["pid"] == 1 and row["name"] and row["ph"] in ("M", "X", "i"), row
+        if row["ph"] == "M":
+            assert row["args"]["name"], row
+            named.add(row["tid"])
+        elif row["ph"] == "X":
+            start = round(row["ts"] * 1000)
+            tracks.setdefault(row["tid"], []).append((start, start + round(row["dur"] * 1000)))
+        else:
+            assert row["s"] == "p" and row["ts"] >= 0, row
+    assert tracks.keys() <= named
+    for track, found in tracks.items():
+        ends: list[int] = []
+        for start, end in sorted(found, key=lambda one: (one[0], -one[1])):
+            assert 0 <= start <= end, (track, start, end)
+            while ends and ends[-1] <= start:
+                ends.pop()
+            assert not ends or end <= ends[-1], (track, start, end, ends)
+            ends.append(end)
 
 
 def test_a_cell_without_a_device_says_so(new_notebook: Notebook, folder: Path) -> None:
