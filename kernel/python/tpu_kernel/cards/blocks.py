@@ -45,6 +45,7 @@ _RULES = (
             "& tr{background:none!important;padding:0;break-inside:avoid}"
             "& th{color:var(--muted);font-weight:normal;border-bottom:1px solid var(--line)!important}"
             "& div+table,& p+table,& table+table{margin-top:8px}"
+            f"{_NARROW}{{& td,& th{{font-size:11px;padding-right:4px}}}}"
         ),
     ),
     (
