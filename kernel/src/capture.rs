@@ -6,12 +6,13 @@
 //! child gets new pipes, and what still comes through the old ones belongs to the earlier cell.
 
 mod children;
+mod log;
 mod pair;
 mod watch;
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -24,6 +25,7 @@ pub use pair::{Owner, Pair};
 pub use watch::watch;
 
 use children::Children;
+use log::Log;
 
 /// Pairs of pipes that children of earlier cells hold open. When there are this many, new cells
 /// share pipes with the cell before.
@@ -36,7 +38,7 @@ pub struct Capture {
     current: Mutex<Arc<Pair>>,
     /// Held open by children of earlier cells.
     retired: Mutex<Vec<Arc<Pair>>>,
-    originals: [OwnedFd; 2],
+    originals: [Log; 2],
     children: Mutex<Children>,
     /// Something came through the pipes since this cell began.
     used: AtomicBool,
@@ -58,7 +60,7 @@ impl Capture {
         Ok(Self {
             current: Mutex::new(pair),
             retired: Mutex::default(),
-            originals,
+            originals: originals.map(Log::new),
             children: Mutex::default(),
             used: AtomicBool::new(false),
             made,
@@ -72,15 +74,13 @@ impl Capture {
     }
 
     /// What fd 1 or 2 was before: the log of the Jupyter server.
-    pub fn original(&self, name: StreamName) -> &OwnedFd {
-        &self.originals[name.index()]
+    pub fn original(&self, name: StreamName) -> BorrowedFd<'_> {
+        self.originals[name.index()].as_fd()
     }
 
-    /// Write to the server's log. Errors there cannot be told to anyone.
+    /// Write to the server's log what it takes.
     pub fn log(&self, name: StreamName, text: &str) {
-        if let Ok(copy) = self.original(name).try_clone() {
-            let _ = File::from(copy).write_all(text.as_bytes());
-        }
+        self.originals[name.index()].write(text);
     }
 
     /// Hand what stands in the pipes of the running cell to `sink`; see [`Pair::drain`].

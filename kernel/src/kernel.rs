@@ -458,7 +458,7 @@ impl Kernel {
 
     /// A duplicate of what fd 1 or 2 was before it was captured.
     pub fn original_fd(&self, name: StreamName) -> io::Result<OwnedFd> {
-        self.capture.original(name).try_clone()
+        self.capture.original(name).try_clone_to_owned()
     }
 
     /// Ask the person who sent `parent`.
