@@ -254,7 +254,7 @@ async fn receive(kernel: Arc<Kernel>, wire: Arc<Wire>, channel: Channel, mut rou
     loop {
         let incoming = router.recv().await;
         if let Some(message) = decode(&wire, incoming) {
-            session::dispatch(&kernel, channel, message);
+            session::handle(&kernel, channel, message);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What happens to each message that comes in on shell or control. Runs on the io thread, never
 //! waits: it answers at once, or hands the request to Python.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use serde_json::json;
@@ -12,8 +13,39 @@ use crate::subshells::{Subshell, UnknownSubshell};
 use crate::usage;
 use crate::wire::{LossyString, Message, Part};
 
-/// Handle one message. Whatever it holds, the kernel goes on.
-pub fn dispatch(kernel: &Arc<Kernel>, channel: Channel, message: Message) {
+/// Handle one message. Whatever it holds, the kernel goes on: after a fault of ours too, which Rust has
+/// written to fd 2.
+pub fn handle(kernel: &Arc<Kernel>, channel: Channel, message: Message) {
+    let copy = message.clone();
+    unless_panicked(
+        || dispatch(kernel, channel, message),
+        || {
+            let request = Request {
+                channel,
+                parent: Parent::of(&copy, false, None),
+                content: copy.content,
+                metadata: copy.metadata,
+                buffers: copy.buffers,
+                subshell: None,
+            };
+            if request.parent.msg_type.ends_with("_request") {
+                let fault = "the kernel failed at this request, and goes on: please report it";
+                refuse(kernel, &request, "InternalError", fault);
+            } else {
+                kernel.pass_over(&request);
+            }
+        },
+    );
+}
+
+/// Do `work`, and where it panics, `otherwise`. The thread goes on.
+fn unless_panicked(work: impl FnOnce(), otherwise: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+        let _ = catch_unwind(AssertUnwindSafe(otherwise));
+    }
+}
+
+fn dispatch(kernel: &Arc<Kernel>, channel: Channel, message: Message) {
     // Strings are passed over here, not decoded: a lone surrogate in a cell is no fault.
     let content_fault = message.object(Part::Content).err();
     let allow_stdin = allows_stdin(&message);
@@ -210,6 +242,16 @@ mod tests {
             content: Bytes::from_static(content),
             buffers: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_panic_at_a_message_is_answered_and_ends_nothing() {
+        let mut answers = 0;
+        unless_panicked(|| {}, || answers += 1);
+        assert_eq!(answers, 0);
+        unless_panicked(|| panic!("a fault"), || answers += 1);
+        assert_eq!(answers, 1);
+        unless_panicked(|| panic!("a fault"), || panic!("another"));
     }
 
     #[test]
