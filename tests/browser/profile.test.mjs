@@ -41,7 +41,7 @@ const card = () => lab.page.locator('.jp-OutputArea .tpuk').first();
 async function reads() {
   const shown = await card().innerText();
   for (const words of ['profile', 'In[2], device busy', 'TPU v5e (emulated)', 'waits for Python', 'Python at line',
-    'linear_backward', 'tpu_profile-2.json']) {
+    'line or before', 'tpu_profile-2.json']) {
     assert.ok(shown.includes(words), `${words} is not in\n${shown}`);
   }
   const lanes = card().locator('img');
@@ -78,7 +78,7 @@ test('in a notebook that is not trusted it still has its words and its picture',
   const shown = lab.page.locator('.jp-OutputArea-output').filter({ hasText: 'device busy' }).first();
   await shown.waitFor();
   const words = await shown.innerText();
-  for (const wanted of ['waits for Python', 'linear_backward', 'tpu_profile-2.json']) {
+  for (const wanted of ['waits for Python', 'line or before', 'tpu_profile-2.json']) {
     assert.ok(words.includes(wanted), `${wanted} is not in\n${words}`);
   }
   assert.equal(await shown.locator('style').count(), 0);

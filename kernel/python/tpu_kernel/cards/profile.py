@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MOST_PROGRAMS, _MOST_LINES, _MOST_PARTS = 5, 3, 8
 #: Bytes of a card, and the rows of both tables that are tried until it is no larger.
 _MOST_BYTES = 6144
-_ROWS_OF_TABLES = ((5, 3), (4, 3), (4, 2), (3, 2), (2, 1), (1, 1))
+_ROWS_OF_TABLES = ((5, 3), (5, 2), (4, 2), (4, 1), (3, 1), (2, 1), (1, 1))
 #: Letters of a program's name.
 _MOST_OF_NAME = 60
 _COLUMNS, _ROWS = 240, 4
@@ -223,7 +223,7 @@ class ProfileCard:
             notes.append(f"{timeline.unfinished:,} launches or transfers had not ended and are not shown.")
         if timeline.launches or timeline.segments:
             notes.append(
-                "A program is taken to begin when launched or when the one before ended; its end is measured. "
+                "When a program began is estimated, when it ended measured. "
                 f"Python's lines are sampled ({self.samples:,} times)."
             )
         return notes
