@@ -52,6 +52,15 @@ pub struct Session {
     alive: AtomicBool,
 }
 
+/// Gives a ticket back.
+struct Ended<'a>(&'a Pending, Ticket);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.complete(self.1);
+    }
+}
+
 /// A piece of device work from its start to its end.
 pub struct Work {
     pub kind: EventKind,
@@ -128,6 +137,8 @@ impl Session {
 
     /// End of work, from whatever thread learnt of it.
     pub fn finish(&self, work: Work, failure: Option<(u32, &str)>) {
+        // When all is written down, and should that fail, then too: who drains waits for it.
+        let _ended = Ended(&self.pending, work.ticket);
         let ended_ns = now_ns();
         let mut ran_ns = 0;
         if work.kind == EventKind::Execute {
@@ -151,7 +162,6 @@ impl Session {
             name: work.name,
             ..Record::default()
         });
-        self.pending.complete(work.ticket);
     }
 
     /// The work was refused before it began, or its call failed: nothing to wait for.

@@ -4,7 +4,7 @@
 use std::ffi::c_char;
 
 use super::event;
-use super::failure::{Answer, Failure, take_back};
+use super::failure::{Answer, Failure, caught, take_back};
 use super::handle::{Handle, forward, give, take};
 use super::wrapped::{self, slice};
 use crate::pjrt::{
@@ -102,8 +102,11 @@ impl Callbacks {
 
 /// An error of ours for the caller's function, as the plug-in's `MakeError` would make one.
 unsafe extern "C" fn make_error(code: u32, message: *const c_char, size: usize) -> Raw {
-    let message = wrapped::text(message.cast_mut().cast(), size);
-    Failure::new(Code(code), message).into_raw()
+    let failure = caught("a callback", || {
+        let message = wrapped::text(message.cast_mut().cast(), size);
+        Failure::new(Code(code), message)
+    });
+    failure.unwrap_or_else(|failure| failure).into_raw()
 }
 
 unsafe extern "C" fn send(
@@ -122,7 +125,9 @@ unsafe extern "C" fn send(
     // SAFETY: the caller's own function and argument; the chunk holds no handle.
     let error = unsafe { function(chunk, &raw const OURS, total, done, caller.user) };
     // SAFETY: the plug-in gives a function, or null.
-    let (Some(failure), Some(of_plugin)) = (take_back(error), unsafe { of_plugin.as_ref() }) else {
+    let of_plugin = unsafe { of_plugin.as_ref() };
+    let failure = caught("a callback", || take_back(error)).unwrap_or_else(Some);
+    let (Some(failure), Some(of_plugin)) = (failure, of_plugin) else {
         return std::ptr::null_mut();
     };
     // SAFETY: code and text of the failure; the plug-in copies the text.

@@ -1,6 +1,6 @@
 //! Events: when something on the device is done, for the caller and for the session.
 
-use super::failure::{Answer, Failure};
+use super::failure::{Answer, Failure, caught};
 use super::handle::{Handle, forward, give, own, take};
 use super::wrapped;
 use crate::pjrt::{
@@ -93,7 +93,8 @@ pub fn on_ready(arguments: &mut EventOnReady) -> Answer {
 unsafe extern "C" fn call_back(error: Raw, user: Raw) {
     // SAFETY: made by `listen`, called once.
     let callback = unsafe { Box::from_raw(user.cast::<Callback>()) };
-    let error = failure(error).map_or(std::ptr::null_mut(), Failure::into_raw);
+    let failure = caught("a callback", || failure(error)).unwrap_or_else(Some);
+    let error = failure.map_or(std::ptr::null_mut(), Failure::into_raw);
     // SAFETY: the caller's own function and argument; the error is the callee's to free.
     unsafe { (callback.function)(error, callback.user) };
 }
@@ -157,23 +158,29 @@ pub fn watch(event: Raw, keep: bool, work: Work) {
 unsafe extern "C" fn finish(error: Raw, user: Raw) {
     // SAFETY: made by `listen`, called once.
     let mut watch = unsafe { Box::from_raw(user.cast::<Watch>()) };
-    let failure = failure(error);
-    if let Some(work) = watch.work.take() {
-        SESSION.finish(
-            work,
-            failure
-                .as_ref()
-                .map(|failure| (failure.code.0, failure.message.as_str())),
-        );
-    }
+    // Whatever happens the ticket is given back: by the session, else by the watch.
+    let _ = caught("a callback", move || {
+        let failure = failure(error);
+        if let Some(work) = watch.work.take() {
+            SESSION.finish(
+                work,
+                failure
+                    .as_ref()
+                    .map(|failure| (failure.code.0, failure.message.as_str())),
+            );
+        }
+    });
 }
 
 /// Keep `value` until `event` of the wrapped plug-in is done; for ever where there is no event.
 pub fn keep_until<T: Send + 'static>(event: Raw, value: T) {
     unsafe extern "C" fn done<T>(error: Raw, user: Raw) {
-        drop(failure(error));
         // SAFETY: made by `listen`, called once.
-        drop(unsafe { Box::from_raw(user.cast::<T>()) });
+        let value = unsafe { Box::from_raw(user.cast::<T>()) };
+        let _ = caught("a callback", move || {
+            drop(failure(error));
+            drop(value);
+        });
     }
     if event.is_null() {
         std::mem::forget(value);

@@ -2,6 +2,7 @@
 
 use std::ffi::c_char;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::calls;
 use crate::pjrt::{
@@ -46,6 +47,13 @@ impl Failure {
         };
         Box::into_raw(Box::new(error)).cast()
     }
+}
+
+/// Do `work`, and make a panic in it a failure: for functions the plug-in or a caller calls, which
+/// must not unwind. `name` is for the message.
+pub fn caught<T>(name: &str, work: impl FnOnce() -> T) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(work))
+        .map_err(|_| Failure::internal(format!("tpu-core panicked in {name}: please report this")))
 }
 
 impl fmt::Display for Failure {

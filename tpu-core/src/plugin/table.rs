@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::Write;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use super::buffer::Buffer;
@@ -10,7 +9,7 @@ use super::client::Client;
 use super::description::DeviceDescription;
 use super::device::Device;
 use super::executable::{Executable, LoadedExecutable};
-use super::failure::{self, Answer, Failure};
+use super::failure::{self, Answer, caught};
 use super::handle::forward;
 use super::memory::Memory;
 use super::topology::Topology;
@@ -68,29 +67,22 @@ pub fn log(message: fmt::Arguments<'_>) {
 /// Run `function` on a caller's arguments; anything wrong becomes an error object.
 fn guarded<A: Arguments>(raw: Raw, function: fn(&mut A) -> Answer) -> Raw {
     calls::note(A::SLOT, raw);
-    let answer = catch_unwind(AssertUnwindSafe(|| {
+    finish(SLOT_NAMES[A::SLOT], || {
         let arguments = layouts::checked::<A>(raw, A::SIZE)?;
         function(arguments)
-    }));
-    finish(answer, SLOT_NAMES[A::SLOT])
+    })
 }
 
 fn guarded_extension<A>(raw: Raw, function: fn(&mut A) -> Answer) -> Raw {
-    let answer = catch_unwind(AssertUnwindSafe(|| {
+    finish("an extension", || {
         let arguments = layouts::checked::<A>(raw, size_of::<A>())?;
         function(arguments)
-    }));
-    finish(answer, "an extension")
+    })
 }
 
-fn finish(answer: std::thread::Result<Answer>, name: &str) -> Raw {
-    let failure = match answer {
-        Ok(Ok(())) => return std::ptr::null_mut(),
-        Ok(Err(failure)) => failure,
-        Err(_) => Failure::new(
-            Code::INTERNAL,
-            format!("tpu-core panicked in {name}: please report this"),
-        ),
+fn finish(name: &str, work: impl FnOnce() -> Answer) -> Raw {
+    let Err(failure) = caught(name, work).flatten() else {
+        return std::ptr::null_mut();
     };
     log(format_args!("{name}: {failure}"));
     failure.into_raw()
@@ -264,8 +256,9 @@ fn fill_buffers(slots: &mut Slots) {
 
 fn chip_topology_extension() -> ChipTopologyExtension {
     unsafe extern "C" fn entry<const INDEX: usize>(raw: Raw) -> Raw {
-        let answer = catch_unwind(AssertUnwindSafe(|| chip_topology::answer(INDEX, raw)));
-        finish(answer, "the topology extension")
+        finish("the topology extension", || {
+            chip_topology::answer(INDEX, raw)
+        })
     }
     let mut functions: [Option<Function>; CHIP_TOPOLOGY_FUNCTIONS] =
         [None; CHIP_TOPOLOGY_FUNCTIONS];
