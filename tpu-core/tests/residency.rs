@@ -148,6 +148,22 @@ fn a_transfer_manager_has_the_memory_of_what_nobody_retrieved() {
 }
 
 #[test]
+fn a_launch_whose_result_is_missing_keeps_neither_the_others_nor_an_event() {
+    let (client, _guard) = client();
+    let program = client.compile("32,16h,8").unwrap();
+    let events = plugin::EVENTS.load(Ordering::SeqCst);
+    for missing in 0..3 {
+        plugin::WITHHELD.store(missing, Ordering::SeqCst);
+        let refused = client.execute(program, &[], 3, null_mut()).unwrap_err();
+        assert_eq!(refused.1, "the plug-in gave no result");
+        assert_eq!(live(), [0, 0, 0]);
+    }
+    plugin::WITHHELD.store(usize::MAX, Ordering::SeqCst);
+    assert_eq!(plugin::EVENTS.load(Ordering::SeqCst), events);
+    client.destroy_program(program).unwrap();
+}
+
+#[test]
 fn programs_take_arguments_over_and_the_peak_counts_memory_once() {
     let (client, _guard) = client();
     let before = donations();

@@ -129,9 +129,20 @@ pub fn destroy(arguments: &mut BufferDestroy) -> Answer {
     let Some(buffer) = take::<Buffer>(arguments.buffer) else {
         return Ok(());
     };
-    let mut inner = BufferDestroy::new();
-    inner.buffer = buffer.inner;
-    wrapped::get()?.call(&mut inner)
+    destroy_inner(buffer.inner)
+}
+
+fn destroy_inner(inner: Raw) -> Answer {
+    let mut arguments = BufferDestroy::new();
+    arguments.buffer = inner;
+    wrapped::get()?.call(&mut arguments)
+}
+
+/// Free a buffer of the wrapped plug-in that nobody gets.
+pub fn discard(inner: Raw) {
+    if !inner.is_null() {
+        let _ = destroy_inner(inner);
+    }
 }
 
 pub fn delete(arguments: &mut BufferDelete) -> Answer {

@@ -122,12 +122,10 @@ fn launch(
     if let Some(callbacks) = translated.take().and_then(|(_, callbacks)| callbacks) {
         keep_callbacks(&call, devices, Arc::new(callbacks));
     }
-    if let Err(failure) = adopt_outputs(executable, arguments, devices) {
-        SESSION.abandon(&work);
-        return Err(failure);
-    }
-    settle_events(&call, wanted, devices, work);
-    Ok(())
+    let adopted = adopt_outputs(executable, arguments);
+    // Who is refused gets no events either: they are freed here.
+    settle_events(&call, wanted && adopted.is_ok(), devices, work);
+    adopted
 }
 
 /// Null in every place a result or event is to go: callers do not clear them.
@@ -143,24 +141,38 @@ fn clear_results(executable: &LoadedExecutable, call: &LoadedExecutableExecute) 
     }
 }
 
-/// Put our handles in the places where the plug-in wrote its results.
-fn adopt_outputs(
+/// Where the plug-in wrote its results, for each device that has some.
+fn outputs<'a>(
     executable: &LoadedExecutable,
     arguments: &LoadedExecutableExecute,
-    devices: usize,
-) -> Answer {
-    let lists = slice::<*mut Raw>(arguments.output_lists, devices);
-    for (device, list) in lists.iter().enumerate() {
-        if list.is_null() || executable.outputs == 0 {
-            continue;
+) -> impl Iterator<Item = (usize, &'a mut [Raw])> {
+    let count = executable.outputs;
+    let lists = slice::<*mut Raw>(arguments.output_lists, arguments.num_devices);
+    let lists = lists.iter().enumerate();
+    lists
+        .filter(move |(_, list)| count > 0 && !list.is_null())
+        .map(move |(device, list)| {
+            // SAFETY: the caller gave room for each result of each device, and the plug-in filled it.
+            let outputs = unsafe { std::slice::from_raw_parts_mut(*list, count) };
+            (device, outputs)
+        })
+}
+
+/// Put our handles in the places where the plug-in wrote its results: for all, or where one is
+/// missing for none, and the others are freed.
+fn adopt_outputs(executable: &LoadedExecutable, arguments: &LoadedExecutableExecute) -> Answer {
+    let mut results = outputs(executable, arguments).flat_map(|(_, outputs)| outputs);
+    if results.any(|inner| inner.is_null()) {
+        for (_, outputs) in outputs(executable, arguments) {
+            for inner in outputs {
+                buffer::discard(std::mem::replace(inner, std::ptr::null_mut()));
+            }
         }
-        // SAFETY: the caller gave room for each result of each device, and the plug-in filled it.
-        let outputs = unsafe { std::slice::from_raw_parts_mut(*list, executable.outputs) };
-        let client = executable.client;
+        return Err(Failure::internal("the plug-in gave no result"));
+    }
+    let client = executable.client;
+    for (device, outputs) in outputs(executable, arguments) {
         let place = executable.place(device, arguments.execute_device)?;
-        if outputs.iter().any(|inner| inner.is_null()) {
-            return Err(Failure::internal("the plug-in gave no result"));
-        }
         let results = executable.results.get_or_init(|| {
             let describe = |inner: &Raw| Output {
                 bytes: buffer::measure(*inner),
