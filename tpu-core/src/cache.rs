@@ -5,7 +5,7 @@
 //! and write at the same time: a file that is gone is a miss, an open one stays readable.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -37,7 +37,7 @@ static PRUNING: AtomicBool = AtomicBool::new(false);
 /// A program of `bytes` was given to whoever keeps it: prune again when much has come together.
 pub fn written(bytes: usize) {
     let before = WRITTEN.fetch_add(bytes as u64, Ordering::Relaxed);
-    if before + bytes as u64 > size() / 16 {
+    if before + bytes as u64 > wish().size / 16 {
         WRITTEN.store(0, Ordering::Relaxed);
         prune_aside();
     }
@@ -48,12 +48,13 @@ pub fn prune_aside() {
     if PRUNING.swap(true, Ordering::AcqRel) {
         return;
     }
+    let wish = wish();
     let work = || {
-        if let Some(root) = env::var_os(FOLDER_VARIABLE) {
-            prune(&tagged(Path::new(&root)), size());
+        if let Some(root) = &wish.folder {
+            prune(&tagged(Path::new(root)), wish.size);
         }
-        if let Some(name) = env::var_os(MEMORY_VARIABLE) {
-            prune(&relatives(Path::new(MEMORY_FOLDER), &name), MEMORY_SIZE);
+        if let Some(name) = &wish.memory {
+            prune(&relatives(Path::new(MEMORY_FOLDER), name), MEMORY_SIZE);
         }
         PRUNING.store(false, Ordering::Release);
     };
@@ -63,14 +64,24 @@ pub fn prune_aside() {
     }
 }
 
-/// Read once: asked for at each program, while a cell may change the environment.
-fn size() -> u64 {
-    static SIZE: OnceLock<u64> = OnceLock::new();
-    *SIZE.get_or_init(|| {
-        env::var(SIZE_VARIABLE)
+/// What the environment says.
+struct Wish {
+    folder: Option<OsString>,
+    size: u64,
+    memory: Option<OsString>,
+}
+
+/// Read once, on the caller's thread: later a cell may change the environment, and another thread that
+/// reads it meanwhile may read what is freed.
+fn wish() -> &'static Wish {
+    static WISH: OnceLock<Wish> = OnceLock::new();
+    WISH.get_or_init(|| Wish {
+        folder: env::var_os(FOLDER_VARIABLE),
+        size: env::var(SIZE_VARIABLE)
             .ok()
             .and_then(|text| parse_size(&text))
-            .unwrap_or(DEFAULT_SIZE)
+            .unwrap_or(DEFAULT_SIZE),
+        memory: env::var_os(MEMORY_VARIABLE),
     })
 }
 
