@@ -120,7 +120,9 @@ async fn open(kernel: &Kernel, place: &str) -> Result<(Listener, String, String)
     let (listener, address) = match Place::parse(place)? {
         Place::Unix(path) => {
             let address = format!("unix:{}", path.display());
-            (Listener::Unix(bind_unix(&path).map_err(bind)?), address)
+            let listener = bind_unix(&path).map_err(bind)?;
+            kernel.offer.remember(&path);
+            (Listener::Unix(listener), address)
         }
         Place::Tcp(address) => {
             let listener = TcpListener::bind(address).await.map_err(bind)?;

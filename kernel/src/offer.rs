@@ -4,7 +4,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// After a fault of the system's.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What lies in the user's folder for this kernel, and is taken away at its end.
+/// Files of this kernel, most in the user's folder, that are taken away at its end.
 #[derive(Debug, Default)]
 pub struct Offer {
-    files: [OnceLock<PathBuf>; 2],
+    files: [OnceLock<PathBuf>; 3],
     /// Where the metrics are served.
     pub metrics: OnceLock<String>,
 }
@@ -37,8 +37,14 @@ impl Offer {
             &kernel.session_id[..8]
         );
         let path = tpu_kernel_place::make()?.join(name);
-        let _ = self.files.iter().any(|file| file.set(path.clone()).is_ok());
+        self.remember(&path);
         Ok(path)
+    }
+
+    /// This one is removed at the end too.
+    pub fn remember(&self, path: &Path) {
+        let mut files = self.files.iter();
+        let _ = files.any(|file| file.set(path.to_owned()).is_ok());
     }
 
     /// The kernel ends.

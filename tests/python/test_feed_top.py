@@ -180,3 +180,4 @@ def test_a_token_is_made_in_a_file_of_this_user_and_other_hosts_are_refused(
         for manager in managers:
             manager.shutdown_kernel()
     assert not file.exists()
+    assert not place.exists()
