@@ -43,10 +43,7 @@ use crate::zmtp::{Echo, Incoming, Limits, Publisher, Router};
 pub enum StartError {
     #[error(transparent)]
     Connection(#[from] ConnectionError),
-    #[error(
-        "cannot bind the {channel} socket to `{endpoint}`: {source}. Another process holds it: \
-         start the kernel again, the server picks new ports"
-    )]
+    #[error("cannot bind the {channel} socket to `{endpoint}`: {source}. {}", advice(.source))]
     Bind {
         channel: &'static str,
         endpoint: String,
@@ -55,6 +52,22 @@ pub enum StartError {
     },
     #[error("cannot start the kernel's io thread: {0}")]
     System(#[from] io::Error),
+}
+
+/// What to do where a socket cannot be bound.
+fn advice(fault: &io::Error) -> &'static str {
+    match fault.kind() {
+        io::ErrorKind::AddrInUse => {
+            "Another process holds it: start the kernel again, the server picks new ports"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "This machine has no such address: correct `ip` in the connection file, or the server's setting for it"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "This user may not: give a port above 1023, or a folder this user can write to"
+        }
+        _ => "See `ip`, `transport` and the ports in the connection file",
+    }
 }
 
 struct Sockets {
@@ -271,5 +284,32 @@ async fn stop_on(kernel: Arc<Kernel>, fd: OwnedFd) {
             kernel.exit_code.store(128 + signal, Ordering::Release);
         }
         kernel.begin_stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_a_socket_that_cannot_be_bound_fits_the_fault() {
+        let said = |fault: i32| {
+            let error = StartError::Bind {
+                channel: "shell",
+                endpoint: "tcp://192.0.2.1:80".into(),
+                source: io::Error::from_raw_os_error(fault),
+            };
+            error.to_string()
+        };
+        assert_eq!(
+            said(libc::EADDRINUSE),
+            "cannot bind the shell socket to `tcp://192.0.2.1:80`: Address already in use (os error 98). \
+             Another process holds it: start the kernel again, the server picks new ports"
+        );
+        assert_eq!(
+            said(libc::EADDRNOTAVAIL),
+            "cannot bind the shell socket to `tcp://192.0.2.1:80`: Cannot assign requested address (os error 99). \
+             This machine has no such address: correct `ip` in the connection file, or the server's setting for it"
+        );
     }
 }

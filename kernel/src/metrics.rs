@@ -40,7 +40,8 @@ enum MetricsError {
     )]
     Place(String),
     #[error(
-        "cannot serve metrics at `{place}`: {source}. Another kernel may be there: port 0 takes a free one"
+        "cannot serve metrics at `{place}`: {source}{}",
+        if .source.kind() == io::ErrorKind::AddrInUse { ". Another kernel may be there: port 0 takes a free one" } else { "" }
     )]
     Bind {
         place: String,
