@@ -33,10 +33,10 @@ impl LogTail {
 
     pub fn push(&self, text: &str) {
         let mut kept = self.lock();
-        let text = &text[floor(text, text.len().saturating_sub(BYTES))..];
+        let text = &text[letter(text, text.len().saturating_sub(BYTES))..];
         kept.push_str(text);
         if kept.len() > 2 * BYTES {
-            let cut = floor(&kept, kept.len() - BYTES);
+            let cut = letter(&kept, kept.len() - BYTES);
             kept.drain(..cut);
         }
     }
@@ -49,12 +49,11 @@ impl LogTail {
     }
 }
 
-/// The start of the letter at `at`.
-fn floor(text: &str, at: usize) -> usize {
-    (0..=at)
-        .rev()
+/// The first letter that begins at `at` or behind it.
+fn letter(text: &str, at: usize) -> usize {
+    (at..text.len())
         .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(0)
+        .unwrap_or(text.len())
 }
 
 #[cfg(test)]
@@ -72,6 +71,13 @@ mod tests {
         assert!(tail.lock().len() <= 2 * BYTES);
         tail.push(&"ö".repeat(BYTES));
         assert!(tail.lock().len() <= 3 * BYTES);
+        assert_eq!(tail.lock().capacity(), 3 * BYTES);
+        tail.clear();
+        // As much as is ever kept, then a text whose last bytes begin within a letter.
+        tail.push(&"x".repeat(BYTES));
+        tail.push(&"x".repeat(BYTES));
+        tail.push(&("ö".repeat(BYTES / 2) + "x"));
+        assert!(tail.lock().len() <= 2 * BYTES);
         assert_eq!(tail.lock().capacity(), 3 * BYTES);
         tail.clear();
         assert!(tail.lines().is_empty());
