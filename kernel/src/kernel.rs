@@ -493,13 +493,13 @@ impl Kernel {
         let Some(current) = running.current.clone() else {
             return self.interrupt_subshells(&running.beside);
         };
-        let fresh = running
+        let known = running
             .interrupt
             .take_if(|interrupt| interrupt.concerns(&current));
-        if fresh.is_none() {
+        if known.is_none() {
             self.watch.begin();
         }
-        running.interrupt = Some(fresh.unwrap_or_else(|| Pending::new(current)));
+        running.interrupt = Some(known.unwrap_or_else(|| Pending::new(current)));
         drop(running);
         self.interrupt();
     }
