@@ -8,7 +8,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from test_tpu_core import run
+from tpu_kernel import caches
 
 MEMORY = Path("/dev/shm/torch_tpu_cache")
 
@@ -84,3 +86,20 @@ def test_the_cache_stays_below_its_size(tmp_path: Path) -> None:
     compiled(tmp_path, "first_tensor", TPU_KERNEL_CACHE_SIZE="8KiB")
     assert full > 40 << 10
     assert sum(file.stat().st_size for file in programs(tmp_path)) <= 16 << 10
+
+
+def test_where_another_user_has_the_shared_memory_programs_are_compiled_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = tmp_path / "disk"
+    # nobody can make a folder in /proc, as nobody can in that of another user
+    monkeypatch.setattr(caches, "_MEMORY", Path("/proc/torch_tpu_cache"))
+    assert caches._shared_memory_name(disk) == "disabled"
+    monkeypatch.setattr(caches, "_MEMORY", tmp_path / "memory")
+    name = caches._shared_memory_name(disk)
+    assert name.startswith("tpu-kernel-") and (tmp_path / "memory" / name).stat().st_mode & 0o777 == 0o700
+    (tmp_path / "memory" / name).rename(tmp_path / "elsewhere")
+    (tmp_path / "memory" / name).symlink_to(tmp_path / "elsewhere")
+    assert caches._shared_memory_name(disk) == "disabled", "a link may lead anywhere"
+    seen = compiled(tmp_path, TORCH_TPU_TIER2_COMPILATION_CACHE="disabled")
+    assert (seen["value"], seen["compiles"] >= 1) == (131626.5, True)

@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+#: Where TorchTPU 0.2 has its caches in shared memory, and its word for having none.
+_MEMORY = Path("/dev/shm/torch_tpu_cache")
+_NO_MEMORY = "disabled"
 _TAG = "CACHEDIR.TAG"
 _TAG_TEXT = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"
@@ -75,20 +78,25 @@ def _cpu_features() -> str:
 def _shared_memory_name(cache: Path) -> str:
     """Name of TorchTPU's cache in shared memory, which is on whenever there is one on disk.
 
-    Its own name is everybody's on this machine, and machine code is not taken from anybody: so a
-    folder that belongs to this user, one for each cache on disk.
+    Its own name is everybody's on this machine, and machine code is not taken from anybody: so a folder
+    that belongs to this user, one for each cache on disk. Where there can be none, as where another user
+    made the folder of all, TorchTPU is told so, and then has none on disk either: else it would end the
+    process.
     """
     import hashlib
-    import secrets
+    import stat
 
     name = f"tpu-kernel-{os.getuid()}-{hashlib.sha256(str(cache).encode()).hexdigest()[:12]}"
-    folder = Path("/dev/shm/torch_tpu_cache", name)
+    folder = _MEMORY / name
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        ours = folder.stat().st_uid == os.getuid()
+        status = folder.lstat()
+        # who owns the folder of all can put another in the place of ours
+        safe = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+        safe = safe and _MEMORY.stat().st_uid in (0, os.getuid())
     except OSError:
-        ours = True  # there is none, so nothing comes from it
-    return name if ours else f"{name}-{secrets.token_hex(8)}"
+        safe = False
+    return name if safe else _NO_MEMORY
 
 
 def _offer(shared: Path, folder: Path) -> None:
