@@ -91,6 +91,23 @@ def test_a_tensor_on_the_device_is_shown_as_a_card(notebook: Notebook) -> None:
     assert notebook.run("compiled() - programs").text == "0"
 
 
+def test_all_forms_of_a_tensor_are_made_of_one_reading(notebook: Notebook) -> None:
+    assert notebook.run("read = lambda: device.snapshot()['downloads']; was = read()").status == "ok"
+    (data,) = [content["data"] for content in notebook.run("base", patience=60).contents("execute_result")]
+    assert {"text/plain", "text/html"} <= data.keys()
+    assert notebook.run("read() - was").text == "1"
+    changing = (
+        "class Changing:\n"
+        "    def __repr__(self):\n"
+        "        first = repr(value); value.add_(1)\n"
+        "        return f'{first} {value} {value * 2} {value * 3}'\n"
+        "value = torch.tensor([1.0]).to('tpu'); Changing()"
+    )
+    shown = notebook.run(changing, patience=60).text
+    numbers = [word.split("]")[0] for word in (shown or "").split("tensor([")[1:]]
+    assert numbers == ["1.", "2.", "4.", "6."], "what was changed or made meanwhile is read anew"
+
+
 def test_values_that_are_no_numbers_are_counted_on_the_card(notebook: Notebook) -> None:
     notebook.run(
         "value = torch.ones(300); value[:7] = float('nan'); value[7] = float('inf'); value = value.to('tpu')"

@@ -13,19 +13,22 @@ import sys
 from . import _kernel
 
 
-def connection_file(argv: list[str]) -> str:
-    """The value of `-f`."""
-    for index, word in enumerate(argv):
-        if word in ("-f", "--f") and index + 1 < len(argv):
-            return argv[index + 1]
-        if word.startswith(("-f=", "--f=", "--IPKernelApp.connection_file=")):
-            return word.split("=", 1)[1]
-    return ""
+def split_connection_file(argv: list[str]) -> tuple[str, list[str]]:
+    """The value of `-f`, and the other arguments."""
+    path, rest, words = "", [], iter(argv)
+    for word in words:
+        if word in ("-f", "--f"):
+            path = next(words, "")
+        elif word.startswith(("-f=", "--f=", "--IPKernelApp.connection_file=")):
+            path = word.split("=", 1)[1]
+        else:
+            rest.append(word)
+    return path, rest
 
 
 def run() -> None:
     """Bind, then start Python's half."""
-    path = connection_file(sys.argv[1:])
+    path, rest = split_connection_file(sys.argv[1:])
     if not path:
         sys.exit("tpu_kernel: needs `-f CONNECTION_FILE`; a Jupyter front end gives it")
     try:
@@ -42,7 +45,7 @@ def run() -> None:
     try:
         from .app import main
 
-        main(sys.argv[1:])
+        main(rest)
     except BaseException:  # noqa: BLE001
         fail()
 

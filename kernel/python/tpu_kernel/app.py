@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import logging
 import os
 import signal
@@ -15,7 +14,7 @@ from IPython.core.profiledir import ProfileDir
 from IPython.core.shellapp import InteractiveShellApp, shell_aliases, shell_flags
 from traitlets import Unicode
 
-from . import _kernel, comms, crash, execute, imports, jsontext, loop, ownership, service, stdio
+from . import _kernel, bootstrap, comms, crash, execute, imports, jsontext, loop, ownership, service, stdio
 from .catching import NoteCaught
 from .kernel import LANGUAGE_INFO, Kernel
 from .shell import NotebookShell
@@ -83,7 +82,6 @@ class IPKernelApp(BaseIPythonApplication, InteractiveShellApp):
         )
         self.kernel.shell = self.shell
         self.shell.ast_transformers.append(NoteCaught())
-        self.shell.display_formatter.formatters["text/html"].for_type_by_name("torch", "Tensor", tensor_card)
         self.shell.configurables.append(self)
         # IPython asks jedi first and waits for it; `completion` asks it last
         self.kernel.use_jedi = self.shell.Completer.use_jedi
@@ -101,8 +99,7 @@ class IPKernelApp(BaseIPythonApplication, InteractiveShellApp):
     def init_extensions(self) -> None:
         """Those of the configuration, then our magics."""
         super().init_extensions()
-        if importlib.util.find_spec(MAGICS) is not None:
-            self.shell.extension_manager.load_extension(MAGICS)
+        self.shell.extension_manager.load_extension(MAGICS)
         if os.environ.get("TPU_KERNEL_WATCH", "").lower() in ("on", "1"):
             from . import watch
 
@@ -112,31 +109,11 @@ class IPKernelApp(BaseIPythonApplication, InteractiveShellApp):
 IPKernelApp.__module__ = "ipykernel.kernelapp"
 
 
-def tensor_card(tensor: Any) -> str | None:
-    """How a notebook shows a tensor; imported when it does."""
-    from . import tensors
-
-    return tensors.html(tensor)
-
-
 def collect_garbage_again() -> None:
     """Switch the collector on; everything up to now counts as old without being looked at."""
     gc.freeze()
     gc.unfreeze()
     gc.enable()
-
-
-def split_connection_file(argv: list[str]) -> tuple[str, list[str]]:
-    """The value of `-f`, and the other arguments."""
-    path, rest, words = "", [], iter(argv)
-    for word in words:
-        if word in ("-f", "--f"):
-            path = next(words, "")
-        elif word.startswith(("-f=", "--f=", "--IPKernelApp.connection_file=")):
-            path = word.split("=", 1)[1]
-        else:
-            rest.append(word)
-    return path, rest
 
 
 def interruptible_pdb(_: object) -> None:
@@ -155,26 +132,16 @@ def interruptible_pdb(_: object) -> None:
         pdb.set_trace = debugger.set_trace  # type: ignore[attr-defined]
 
 
-def bootstrap() -> None:
-    """Let `import torch` find its device quietly."""
-    try:
-        from . import bootstrap as device_bootstrap  # type: ignore[attr-defined]
-    except ImportError:
-        return
-    device_bootstrap.install()
-
-
 def main(argv: list[str]) -> None:
-    """Run the kernel; does not return."""
-    path, rest = split_connection_file(argv)
+    """Run the kernel; does not return. `argv` is the command line without the connection file."""
     variable, value = _kernel.owner()
     os.environ[variable] = value
     imports.install()
     imports.when_imported("comm", comms.use_ours)
-    bootstrap()
+    bootstrap.install()
     ownership.install()
-    app = IPKernelApp.instance(connection_file=_kernel.connection_file() or path)
-    app.initialize(rest)
+    app = IPKernelApp.instance(connection_file=_kernel.connection_file())
+    app.initialize(argv)
     import ipykernel.zmqshell  # noqa: F401  tqdm looks for it in sys.modules
 
     imports.when_imported("asyncio", loop.asyncio_imported)

@@ -21,6 +21,7 @@ from . import _kernel, jsontext
 from .asking import without_debugger
 from .compiler import NotebookCompiler
 from .displayhook import NotebookDisplayHook
+from .formatting import NotebookDisplayFormatter
 from .history import BatchedHistoryManager
 from .nested import RUNNER
 from .parent import PARENT
@@ -120,6 +121,10 @@ class NotebookShell(InteractiveShell):
     def init_payload(self) -> None:
         self.payload_manager = Payloads(parent=self)
         self.configurables.append(self.payload_manager)
+
+    def init_display_formatter(self) -> None:
+        self.display_formatter = NotebookDisplayFormatter(parent=self)
+        self.configurables.append(self.display_formatter)
 
     def init_displayhook(self) -> None:
         super().init_displayhook()
@@ -390,11 +395,3 @@ def safe_str(value: object) -> str:
 NotebookShell.__module__ = "ipykernel.zmqshell"
 NotebookShell.__name__ = NotebookShell.__qualname__ = "ZMQInteractiveShell"
 InteractiveShellABC.register(NotebookShell)
-
-
-def flush_streams() -> None:
-    """Pass on what was written; user code may have replaced the streams."""
-    for stream in (sys.stdout, sys.stderr):
-        flush = getattr(stream, "flush", None)
-        if flush is not None:
-            flush()
