@@ -87,3 +87,28 @@ def test_a_python_child_of_a_cell_finds_the_device_quietly(notebook: Notebook) -
     result = notebook.run(code, patience=PATIENCE)
     assert result.stdout.split() == ["2.0"]
     assert result.stderr == ""
+
+
+def test_a_forked_child_that_comes_to_the_end_of_its_cell_has_not_failed(notebook: Notebook) -> None:
+    assert notebook.run("import os; child = os.fork()").status == "ok"
+    assert notebook.run("os.waitpid(child, 0)[1]", patience=PATIENCE).text == "0"
+
+
+def test_a_fault_beside_the_cells_does_not_silence_the_kernel(notebook: Notebook) -> None:
+    broken = (
+        "import random, sys, threading\n"
+        "frames, asked = sys._current_frames, threading.Event()\n"
+        "def broken():\n"
+        "    if threading.current_thread().name != 'service':\n"
+        "        return frames()\n"
+        "    asked.set()\n"
+        "    raise RuntimeError('not here')\n"
+        "sys._current_frames = broken"
+    )
+    assert notebook.run(broken).status == "ok"
+    # the kernel looks where the main thread is when something is compiled
+    compiling = "z = torch.ones(random.randrange(1000, 1 << 20), device='tpu') * 3; asked.wait(60)"
+    assert notebook.run(compiling, patience=PATIENCE).text == "True"
+    asked = notebook.ask("is_complete_request", {"code": "for each in many:"})
+    assert asked.content["status"] == "incomplete"
+    assert notebook.run("sys._current_frames = frames; del z").status == "ok"

@@ -117,7 +117,7 @@ class Cell:
     def _after(self, error: BaseException | None) -> BaseException | None:
         """Wait for the device; then the error of the cell, if any."""
         device = device_module()
-        if device is not None and self._on_main and not _kernel.stopping():
+        if device is not None and self._on_main and not _kernel.stopping() and os.getpid() == PID:
             try:
                 device.after_cell(error, self.code)
             except BaseException as failure:  # noqa: BLE001
@@ -222,10 +222,8 @@ def device_module() -> Any:
     """The module that follows the device, once torch is there; else None."""
     if "torch" not in sys.modules:
         return None
-    try:
-        from . import device  # type: ignore[attr-defined]
-    except ImportError:
-        return None
+    from . import device
+
     return device
 
 

@@ -192,36 +192,47 @@ def serve(shell: NotebookShell) -> None:
         if request is None:
             if _kernel.stopping():
                 return
-        elif request.msg_type == "locate":
-            _kernel.located(*locate_main(shell))
-        elif request.msg_type == "start":
+            continue
+        try:
+            serve_one(shell, lookups, request)
+        except BaseException:  # noqa: BLE001  the next request is to be answered all the same
             from . import loop
 
-            loop.start_subshell(shell, request.shell)
-        elif request.msg_type == "interrupt":
-            interrupts.interrupt_subshells()
-        elif request.msg_type == "cancelled":
-            from . import cancelling
+            loop.report_fault()
 
-            cancelling.tell()
-        elif request.msg_type == "compiling":
-            from . import compiles
 
-            compiles.compiling(shell)
-        elif request.msg_type == "start_debugger":
-            from . import debugger
+def serve_one(shell: NotebookShell, lookups: Lookups, request: _kernel.Request) -> None:
+    """Do what one request asks for."""
+    if request.msg_type == "locate":
+        _kernel.located(*locate_main(shell))
+    elif request.msg_type == "start":
+        from . import loop
 
-            debugger.start(request)
-        elif request.msg_type == "exit":
-            run_exit_functions()
-            _kernel.exit(0)
-        elif request.msg_type in Lookups.MSG_TYPES:
-            lookups.put(request)
-        elif request.msg_type in comms.MSG_TYPES:
-            PARENT.set(request.parent)
-            comms.answer_control(shell.kernel, request)
-        else:
-            answer(shell, request)
+        loop.start_subshell(shell, request.shell)
+    elif request.msg_type == "interrupt":
+        interrupts.interrupt_subshells()
+    elif request.msg_type == "cancelled":
+        from . import cancelling
+
+        cancelling.tell()
+    elif request.msg_type == "compiling":
+        from . import compiles
+
+        compiles.compiling(shell)
+    elif request.msg_type == "start_debugger":
+        from . import debugger
+
+        debugger.start(request)
+    elif request.msg_type == "exit":
+        run_exit_functions()
+        _kernel.exit(0)
+    elif request.msg_type in Lookups.MSG_TYPES:
+        lookups.put(request)
+    elif request.msg_type in comms.MSG_TYPES:
+        PARENT.set(request.parent)
+        comms.answer_control(shell.kernel, request)
+    else:
+        answer(shell, request)
 
 
 def start(shell: NotebookShell) -> None:
