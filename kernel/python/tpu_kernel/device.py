@@ -12,12 +12,12 @@ import os
 import queue
 import sys
 import threading
+from collections import deque
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import bootstrap
-from .ownership import owners
 from .parent import PARENT
 from .threads import own
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _TICK = 0.05
 #: Further failures of a cell that are told one by one.
 _MOST_TOLD = 5
+#: Exceptions of a cell that are remembered as told: a loop may catch a million.
+_MOST_SAID = 1_000
 #: TorchTPU's about a value whose input was lost, without why.
 DERIVED = "in a failed state"
 
@@ -67,7 +69,7 @@ class _State:
     #: An interrupt left work of an ended cell on the device.
     leftover = False
     #: Text of exceptions that were told otherwise, as those the cell caught.
-    said: ClassVar[list[str]] = []
+    said: ClassVar[deque[str]] = deque(maxlen=_MOST_SAID)
     #: Failures of events before this one were told too, by an exception that does not say which.
     told_until = 0
 
@@ -146,7 +148,7 @@ def _compiles() -> ModuleType | None:
 
 def _others() -> dict[threading.Thread, Any]:
     """Threads of earlier cells that may use the device."""
-    if not owners or not used():
+    if not used():
         return {}
     from . import failures
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from . import _kernel, device
-from .ownership import owners
+from .ownership import owner_of
 from .parent import PARENT
 from .threads import is_own
 
@@ -37,8 +37,8 @@ def others() -> dict[threading.Thread, Parent]:
     now = _kernel.running()
     return {
         thread: owner
-        for thread, owner in list(owners.items())
-        if owner != now and thread.is_alive() and not is_own(thread) and _may_use_device(thread)
+        for thread in threading.enumerate()
+        if (owner := owner_of(thread)) not in (None, now) and not is_own(thread) and _may_use_device(thread)
     }
 
 
@@ -102,7 +102,7 @@ def tell(messages: list[str], suspects: dict[threading.Thread, Parent], code: st
     owner = next((owner for thread, owner in suspects.items() if addresses & _held_by(thread)), None)
     if owner is None and _assigned(code) & _roots_of_lost():
         return False
-    _told.update((id(tensor), weakref.ref(tensor)) for tensor in fresh)
+    _told.update((id(tensor), tensor) for tensor in fresh)
     text = _OF_A_THREAD if owner is not None else _UNKNOWN
     _say(text, messages, owner or _kernel.running() or device.ended_cell())
     return True
@@ -123,18 +123,19 @@ def tell_unknown(messages: list[str]) -> None:
 
 def _say(text: str, messages: list[str], owner: Parent | None) -> None:
     token = PARENT.set(owner)
-    for message in messages:
-        print(text.format(message), file=sys.stderr)
-    PARENT.reset(token)
+    try:
+        for message in messages:
+            print(text.format(message), file=sys.stderr)
+    finally:
+        PARENT.reset(token)
 
 
 #: Lost tensors that were told, by address.
-_told: dict[int, weakref.ref[Any]] = {}
+_told: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def _is_fresh(tensor: Any) -> bool:
-    told = _told.get(id(tensor))
-    return told is None or told() is not tensor
+    return _told.get(id(tensor)) is not tensor
 
 
 def _held_by(thread: threading.Thread) -> set[int]:

@@ -10,7 +10,6 @@ import functools
 import os
 import sys
 import threading
-import weakref
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -20,8 +19,10 @@ from .children import Output
 from .imports import when_imported
 from .parent import PARENT
 
-#: The request of the cell that started each thread.
-owners: weakref.WeakKeyDictionary[threading.Thread, Any] = weakref.WeakKeyDictionary()
+
+def owner_of(thread: threading.Thread | None) -> Any:
+    """The request of the cell that started a thread, or None."""
+    return getattr(thread, "_tpu_kernel_owner", None)
 
 
 def own_threads() -> None:
@@ -30,14 +31,13 @@ def own_threads() -> None:
 
     @functools.wraps(start)
     def start_with_parent(self: threading.Thread) -> None:
-        self._tpu_kernel_parent = PARENT.get()  # type: ignore[attr-defined]
+        self._tpu_kernel_owner = PARENT.get()  # type: ignore[attr-defined]
         start(self)
 
     def bootstrap_with_parent(self: threading.Thread) -> None:
-        parent = self.__dict__.pop("_tpu_kernel_parent", None)
+        parent = owner_of(self)
         if parent is not None:
             PARENT.set(parent)
-            owners[self] = parent
         bootstrap(self)
         if parent is not None and (device := sys.modules.get("tpu_kernel.device")) is not None:
             device.thread_ended(parent)
@@ -47,7 +47,7 @@ def own_threads() -> None:
     def told(failure: Any) -> None:
         """What ends a thread of an earlier cell is said there, and need not be said again."""
         hook(failure)
-        owner = owners.get(failure.thread) if failure.thread is not None else None
+        owner = owner_of(failure.thread)
         if (device := sys.modules.get("tpu_kernel.device")) is not None and owner != _kernel.running():
             device.note(failure.exc_value)
 
