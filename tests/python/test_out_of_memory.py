@@ -181,3 +181,24 @@ def test_a_batch_is_named_only_where_it_is_plain_what_the_batch_is(notebook: Not
             [said] if said else []
         ), line
         run(notebook, "y = None")
+
+
+def test_it_is_told_in_short_where_the_notebook_cannot_be_looked_at(notebook: Notebook) -> None:
+    run(
+        notebook,
+        "class Kind(type):\n    @property\n    def __module__(cls):\n        raise RuntimeError('not here')\n"
+        "class Odd(metaclass=Kind):\n    pass\n"
+        "odd, w = Odd(), torch.ones(4 << 20).to('tpu')",
+    )
+    _, error, _ = full(notebook, "z = torch.ones(50 << 20, device='tpu')")
+    assert error[1].startswith("Wanted by") and "`w` 16.00 MiB" in error[2]
+    run(
+        notebook,
+        "import gc\nobjects = gc.get_objects\ndef broken():\n    raise RuntimeError('not here')\n"
+        "gc.get_objects = broken",
+    )
+    result = notebook.run("z = torch.ones(50 << 20, device='tpu')", patience=PATIENCE)
+    run(notebook, "gc.get_objects = objects")
+    assert result.content["ename"] == "OutOfMemoryError"
+    assert "needs 200.00 MiB more" in result.content["evalue"]
+    assert (result.displays, "\n" in result.content["evalue"]) == ([], False)

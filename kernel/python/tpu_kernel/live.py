@@ -59,6 +59,12 @@ def class_space(cls: type) -> Mapping[str, Any]:
     return type.__dict__["__dict__"].__get__(cls)
 
 
+def module_of(cls: type) -> str:
+    """The module a class says it is of."""
+    found = type.__dict__["__module__"].__get__(cls)
+    return found if type(found) is str else ""
+
+
 def own_space(value: Any) -> Mapping[str, Any]:
     """The `__dict__` of an object that has one."""
     if type(value) is Instance:
@@ -330,8 +336,10 @@ class Namespace:
                 return value
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
                 return -number
-            case ast.BinOp(left=left, right=right):
-                return self._operation(left, right)
+            case ast.UnaryOp(op=ast.Not()):
+                return Instance(bool)
+            case ast.BinOp(left=left, op=operator, right=right):
+                return self._operation(left, operator, right)
             case ast.NamedExpr(value=value):
                 return self._value(value)
         for kinds, cls in (
@@ -340,7 +348,7 @@ class Namespace:
             ((ast.Set, ast.SetComp), set),
             (ast.Tuple, tuple),
             (ast.JoinedStr, str),
-            ((ast.Compare, ast.Not), bool),
+            (ast.Compare, bool),
             (ast.GeneratorExp, types.GeneratorType),
         ):
             if isinstance(node, kinds):
@@ -370,8 +378,8 @@ class Namespace:
             return result(attribute(owner, function.attr))
         return result(self._value(function))
 
-    def _operation(self, left: ast.expr, right: ast.expr) -> Any:
-        """Arrays win over numbers, the wider number wins."""
+    def _operation(self, left: ast.expr, operator: ast.operator, right: ast.expr) -> Any:
+        """Arrays win over numbers, the wider number wins; a quotient is no whole number."""
         types_ = [type_of(self._value(left)), type_of(self._value(right))]
         for cls in types_:
             if cls not in _SIMPLE:
@@ -383,9 +391,13 @@ class Namespace:
                 if any(array is not None and issubclass(cls, array) for array in arrays):
                     return Instance(cls)
                 raise Unknown("operation")
-        return Instance(max(types_, key=lambda cls: (str, list, complex, float).count(cls)))
+        if isinstance(operator, ast.Div):
+            types_.append(float)
+        return Instance(max(types_, key=lambda cls: _WIDTHS.index(cls) if cls in _WIDTHS else 0))
 
 
+#: What an operation gives is the type of the operand that stands last here.
+_WIDTHS = (bool, int, float, complex, tuple, bytes, list, str)
 _GIVE_STRINGS = (
     *("capitalize", "casefold", "center", "expandtabs", "format", "join", "ljust", "lower", "lstrip"),
     *("removeprefix", "removesuffix", "replace", "rjust", "rstrip", "strip", "swapcase", "title", "upper"),

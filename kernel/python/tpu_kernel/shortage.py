@@ -146,7 +146,13 @@ def explained(error: BaseException) -> BaseException:
     said = refusal(str(error))
     if said is None or "\nHeld by" in str(error):
         return error
-    diagnosis = diagnose(said, error)
+    try:
+        diagnosis = diagnose(said, error)
+    except Exception:  # noqa: BLE001  what there is to say of it without the notebook is said in any case
+        from .loop import report_fault
+
+        report_fault()
+        diagnosis = None
     explained = torch.OutOfMemoryError("\n".join([said + ".", *(diagnosis.lines() if diagnosis else [])]))
     explained.__traceback__ = error.__traceback__
     explained.__cause__, explained.__suppress_context__ = error.__cause__, error.__suppress_context__

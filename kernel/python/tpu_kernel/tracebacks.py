@@ -31,14 +31,14 @@ def advise(error: BaseException) -> None:
     card."""
     if type(error) is RuntimeError and str(error) in LOOP_RUNS and not getattr(error, "__notes__", None):
         error.add_note(LOOP_ADVICE)
-    if hasattr(error, "_tpu_diagnosis"):
-        from . import shortage
+    with suppress(Exception):  # an error is shown, whatever can be said of it
+        if hasattr(error, "_tpu_diagnosis"):
+            from . import shortage
 
-        shortage.show_card(error)
-    if isinstance(error, Exception):
-        from . import explain
+            shortage.show_card(error)
+        if isinstance(error, Exception):
+            from . import explain
 
-        with suppress(Exception):  # an error is shown, whatever can be said of it
             explain.note(error)
 
 

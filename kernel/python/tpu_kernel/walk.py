@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .live import own_space
+from .live import module_of, own_space
 from .roots import frame, traceback
 from .storages import Holding, graph_of, is_tensor, key_of, on_device, root_of, saved_by
 
@@ -31,10 +31,10 @@ _WRAPPERS = ("functools", "itertools", "builtins", "_queue", "collections")
 def _foreign(value: Any) -> bool:
     """A class or module somebody else wrote, or the kernel itself: what hangs there is not the notebook's."""
     kind = type(value)
-    if kind.__module__.startswith(("ipykernel.", "tpu_kernel.")):
+    if module_of(kind).startswith(("ipykernel.", "tpu_kernel.")):
         return True
     if issubclass(kind, type):
-        return value.__module__ != "__main__"
+        return module_of(value) != "__main__"
     if not issubclass(kind, types.ModuleType):
         return False
     name, file = value.__name__, getattr(value, "__file__", None) or ""
@@ -252,7 +252,7 @@ class Walk:
         for name, item in list(own_space(value).items()):
             if name != "__builtins__":
                 yield f"{path}.{name}", kind, item
-        if type(value).__module__ in _WRAPPERS and not issubclass(type(value), type):
+        if module_of(type(value)) in _WRAPPERS and not issubclass(type(value), type):
             for item in gc.get_referents(value):
                 yield f"{path}{{…}}", kind, item
         for each in type(value).__mro__:
