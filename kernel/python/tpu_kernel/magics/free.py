@@ -49,7 +49,7 @@ class FreeMagics(Magics):
         chosen = options.read(_MAGIC, line)
         names = list(dict.fromkeys(word.rstrip(",") for word in chosen.get("", "").split()))
         if device.snapshot() is None:
-            print(memory.NO_DEVICE)
+            print(measure.NO_DEVICE)
             return
         if names and "all" in chosen:
             raise UsageError(f"{_MAGIC}: `--all` takes no names: it frees everything")

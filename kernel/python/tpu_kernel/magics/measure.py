@@ -8,6 +8,9 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
+#: What a magic says that needs a device.
+NO_DEVICE = 'No device is in use yet: make a tensor on it first, e.g. torch.ones(3, device="tpu").'
+
 
 class Counters(NamedTuple):
     """Counters of the session since its start. Bytes and seconds."""

@@ -13,8 +13,6 @@ from ..cards.memory import CellsCard, MemoryCard, ModulesCard
 from . import measure, options
 
 _MAGIC = "%tpu_mem"
-NO_DEVICE = 'No device is in use yet: make a tensor on it first, e.g. torch.ones(3, device="tpu").'
-
 #: Seconds TorchTPU is given to free what was let go of, which it does on a thread of its own.
 _PATIENCE, _LOOK = 0.3, 0.01
 
@@ -53,7 +51,7 @@ class MemoryMagics(Magics):
         """
         chosen = options.read(_MAGIC, line)
         if device.snapshot() is None:
-            print(NO_DEVICE)
+            print(measure.NO_DEVICE)
             return
         by = chosen.get("by", "variable")
         if by == "cell":

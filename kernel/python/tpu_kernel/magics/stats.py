@@ -50,7 +50,7 @@ class StatsMagics(Magics):
             return
         now = measure.counters(settle=True)
         if now is None:
-            print('No device is in use yet: make a tensor on it first, e.g. torch.ones(3, device="tpu").')
+            print(measure.NO_DEVICE)
             return
         identity = device.identity()
         why = limit.why(identity, now.limit_bytes) if identity else ""

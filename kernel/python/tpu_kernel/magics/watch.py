@@ -24,8 +24,9 @@ class WatchMagics(Magics):
 
         From the next cell on the line says how long the cell took; how long the device was busy with
         it; how many programs were compiled and how long that took, how many came from the cache on
-        disk, how many were launched and how many of those were in memory already; how much more or less HBM is in use afterwards, how much is, and
-        the most there was while the cell ran. A cell that did not use the device has its time only.
+        disk, how many were launched and how many of those were in memory already; how much more or
+        less HBM is in use afterwards, how much is, and the most there was while the cell ran. A cell
+        that did not use the device has its time only.
 
         While a cell runs for longer than a second the line is brought up to date every second. It is
         there after an error or an interrupt too. In front ends that show no HTML it is a line of text.
