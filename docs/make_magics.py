@@ -23,7 +23,7 @@ HEAD = """\
 
 # Magics
 
-Magics of the kernel **PyTorch (TPU)**. Each has this help inside a notebook too: `%%tpu_compile?`, or Shift-Tab on its name. Tab completes names, options and their values. A wrong option is refused with one line that names the valid ones. [compiling.md](compiling.md) says what makes a loop compile at every step, and what to do.
+Magics of the kernel **PyTorch (TPU)**. Each has this help inside a notebook too: `%%tpu_compile?`, or Shift-Tab on its name. Tab completes names, options and their values. A wrong option is refused with one line that names the valid ones. [compiling.md](compiling.md) says what of a training step is compiled, and what makes a loop compile at every step.
 """
 #: In an indented block: a word or more, two blanks or more, what it means.
 ENTRY = re.compile(r"(\S+(?: \S+)*) {2,}(\S.*)")

@@ -33,7 +33,7 @@ def branch(t):
 def loop(t):
     for i in range(3):
         t = t * 2
-        print(i)
+        time.time()
     return t
 def clock(t): return t * time.time()
 def masked(t): return t[t > 0].sum()
@@ -136,9 +136,9 @@ def test_the_second_run_traces_nothing_and_still_names_the_break(notebook: Noteb
         ),
         (
             "loop",
-            "print(i)",
-            "in loop, line 24 of In[1]: prints; all of loop runs eagerly",
-            "print outside the function, or every 100th turn",
+            "time.time()",
+            "in loop, line 24 of In[1]: reads the clock; all of loop runs eagerly",
+            "read it in the cell, around the call",
         ),
         (
             "clock",

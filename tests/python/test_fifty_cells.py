@@ -155,13 +155,16 @@ def test_compiled_cell_leaves_no_names_and_runs_again_after_reset(notebook: Note
     assert notebook.run(cell, patience=60).text == "64"
 
 
-def test_card_says_that_a_function_with_backward_runs_eagerly(notebook: Notebook) -> None:
+def test_card_says_why_a_function_with_backward_runs_eagerly(notebook: Notebook) -> None:
     cell = CELLS["train step in a function"]
     notebook.run(f"import fifty_kernel as _k\n_k.begin(False)\n{cell.setup}")
-    displays = notebook.run(f"%%tpu_compile\n{cell.text}", patience=60).displays
+    text = cell.text.replace("def train_step", "@torch.enable_grad()\ndef train_step")
+    displays = notebook.run(f"%%tpu_compile\n{text}", patience=60).displays
     card = displays[-1]["text/plain"]
     assert card.startswith("ran eagerly · no program was made from this cell · ")
     assert card.endswith(
-        "    line 9  last = train_step(X, Y)\n        train_step runs backward() inside\n"
-        "        Instead: write the training step into the loop of the cell"
+        "    line 10  last = train_step(X, Y)\n"
+        "        train_step runs backward() inside: the library torch calls it\n"
+        "        Instead: write the training step as a function with def in a cell, or\n"
+        "        into the loop"
     )

@@ -141,8 +141,8 @@ CASES = {
         "def train_step(x, y):\n    out = model(x)\n    loss = F.cross_entropy(out, y)\n    opt.zero_grad()\n"
         "    loss.backward()\n    opt.step()\n    return loss\nfor _ in range(4):\n    loss = train_step(X, Y)",
         WEIGHTS,
-        (0, 40),
-        40,
+        (1, 4),
+        4,
         training("SGD(model.parameters(), lr=0.1)"),
     ),
     "batch norm and dropout": Case(
@@ -180,8 +180,8 @@ CASES = {
     "autocast": Case(
         "with torch.autocast('tpu', dtype=torch.bfloat16):\n    p = model(X)\nq = p.float()",
         "p, q",
-        (2, 2),
-        2,
+        (1, 1),
+        1,
         training("SGD(model.parameters())"),
     ),
     "two optimizers": Case(

@@ -5,9 +5,18 @@ hazards    which names code reads and rebinds behind a statement's back
 functions  which names the notebook's functions see
 values     what a live value is
 classify   device work or Python, and why
+known      names of Python and of torch whose meaning it knows
 run        straight-line statements, planned when reached
 outline    functions made of them, and what they bound
+body       blocks of statements, with the runs in them
+calls      what their Python code asks on its way
 cell       a lowered cell
+callees    functions it calls that are lowered too
+function   one of them
+returning  what its `return` computes
+training   which functions train
+sources    the syntax tree of a function that exists
+files      whose a source file is
 backend    torch.compile
 dynamo     what Dynamo's books say it did
 causes     its reasons in plain words

@@ -21,6 +21,7 @@ from .report import NO_PROGRAM
 from .values import Values, device_type, torch_module
 
 if TYPE_CHECKING:
+    from .body import Body
     from .cell import LoweredCell
 
 
@@ -68,7 +69,7 @@ def _loggers_of_torch() -> list[logging.Logger]:
 running: Outlined | None = None
 #: While a cell is profiled: told the lines of a function that was called, and how many programs it ran.
 watch: Callable[[tuple[int, ...], int], None] | None = None
-_cell: LoweredCell | None = None
+_cell: Body | None = None
 
 
 class TorchBackend:
@@ -109,12 +110,12 @@ class TorchBackend:
     def compile(self, outlined: Outlined) -> Callable[..., Any]:
         return torch_module().compile(outlined.function, backend=self.program_of, dynamic=False)
 
-    def call(self, cell: LoweredCell, outlined: Outlined) -> Any:
+    def call(self, cell: Body, outlined: Outlined) -> Any:
         import torch._dynamo as dynamo
 
         global running, _cell
         report = cell.report
-        optimizers = [cell.namespace[name] for name in outlined.optimizers]
+        optimizers = [cell.classifier.named(name) for name in outlined.optimizers]
         steppers = [
             stepper_of(optimizer, cell.values, name, report)
             for name, optimizer in zip(outlined.optimizers, optimizers, strict=True)
@@ -140,14 +141,14 @@ class TorchBackend:
             report.graphs += outlined.graphs - graphs
             report.executed += outlined.executed - executed
             if watch is not None:
-                watch(outlined.lines, outlined.executed - executed)
+                watch(cell.shown_lines(outlined.lines), outlined.executed - executed)
             if outlined.executed > executed:
-                report.compiled.update(outlined.lines)
+                cell.ran(outlined.lines)
             elif not self.fullgraph:
                 limit = dynamo.config.recompile_limit
                 full = outlined.graphs >= limit
                 why = f"PyTorch compiles for {limit} shapes at most" if full else NO_PROGRAM
-                report.ran_eagerly(outlined.lines, why)
+                cell.stayed(outlined.lines, why)
 
 
 class FullGraphBackend(TorchBackend):
@@ -155,7 +156,7 @@ class FullGraphBackend(TorchBackend):
 
     fullgraph = True
 
-    def call(self, cell: LoweredCell, outlined: Outlined) -> Any:
+    def call(self, cell: Body, outlined: Outlined) -> Any:
         import torch._dynamo as dynamo
         from torch._dynamo.exc import TorchDynamoException
 
@@ -168,12 +169,12 @@ class FullGraphBackend(TorchBackend):
         if is_error(trouble.reason):
             return self._as_it_is(cell, outlined)
         found = cell.findings.add(trouble)
-        first = outlined.lines[0]
+        first = cell.shown_lines(outlined.lines)[0]
         raise NotWhole(found.line or first, found.why, found.place, first)
 
-    def _as_it_is(self, cell: LoweredCell, outlined: Outlined) -> Any:
+    def _as_it_is(self, cell: Body, outlined: Outlined) -> Any:
         """The code is wrong, whoever runs it: its error is to be its own."""
-        optimizers = [(name, cell.namespace[name]) for name in outlined.optimizers]
+        optimizers = [(name, cell.classifier.named(name)) for name in outlined.optimizers]
         steppers = [stepper_of(optimizer, cell.values, name, cell.report) for name, optimizer in optimizers]
         outlined.call = outlined.function
         try:
@@ -240,14 +241,8 @@ def program_of(graph: Any, inputs: Any, **options: Any) -> Callable[..., Any]:
         if _cell is not None and _cell.backend.fullgraph:
             raise _Refused(left.reason)
         return graph.forward
-    if running is not None and running.backward and books.continues_gradients(graph):
-        # Dynamo's `backward()` passes over what came before the break, and says nothing: parameters
-        # would stop moving.
-        books.note(books.apart(running.function.__code__.co_filename, running.backward))
-        raise _Refused(books.APART)
-    if running is not None and books.has_open_sizes(inputs) and is_emulated():
-        books.note(books.apart(running.function.__code__.co_filename, running.lines[0], books.OPEN_SIZES))
-        raise _Refused(books.OPEN_SIZES)
+    if running is not None and (why := _refusal(running, graph, inputs)):
+        raise _Refused(why)
     program = _default_backend()(graph, inputs, **options)
 
     def counted(*arguments: Any) -> Any:
@@ -256,6 +251,24 @@ def program_of(graph: Any, inputs: Any, **options: Any) -> Callable[..., Any]:
         return program(*arguments)
 
     return counted
+
+
+def _refusal(outlined: Outlined, graph: Any, inputs: Any) -> str:
+    """Why no program may be made of a graph of this function, also noted; empty when one may."""
+    code = outlined.function.__code__
+    why, line = "", outlined.backward or outlined.lines[0]
+    if outlined.backward and books.continues_gradients(graph, code.co_name):
+        # Dynamo's `backward()` passes over what came before the break, and says nothing: parameters
+        # would stop moving.
+        why = books.APART
+    elif not outlined.backward and books.hides_backward(graph):
+        # The function that is called may clear gradients too, which Dynamo gets wrong.
+        why = books.HIDDEN
+    elif books.has_open_sizes(inputs) and is_emulated():
+        why, line = books.OPEN_SIZES, outlined.lines[0]
+    if why:
+        books.note(books.apart(code, line, why))
+    return why
 
 
 def is_emulated() -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from .dynamo import APART, ON_CPU, OPEN_SIZES
+from .dynamo import APART, HIDDEN, ON_CPU, OPEN_SIZES
 
 #: Why, and what to do; the second may be empty.
 Cause = tuple[str, str]
@@ -86,6 +86,9 @@ def of_dynamo(reason: str) -> Cause:
     if reason.startswith(OPEN_SIZES):
         why = "a size is marked dynamic, and the emulated chip's compiler knows fixed sizes only"
         return why, cure_of(why)
+    if reason.startswith(HIDDEN):
+        why = "calls a function that runs `backward()` inside, so it ran eagerly"
+        return why, "call that function in the cell, or in a function whose loop the cell calls by its name"
     if reason.startswith(APART):
         return (
             "comes after a graph break: a program of its own would miss what was before, so it ran eagerly",
@@ -182,8 +185,14 @@ _CURES: tuple[tuple[str, str], ...] = (
     (r"the branch depends", "`torch.where(condition, a, b)`"),
     (r"a lambda|a generator", "write a function with `def`, or a list"),
     (r"`:=`", "assign on a line of its own"),
-    (r"`.+` runs `backward\(\)` inside", "write the training step into the loop of the cell"),
-    (r"`backward\(\)` goes through", "keep forward and `backward()` together, with nothing eager in between"),
+    (
+        r"`.+` runs `backward\(\)` inside",
+        "write the training step as a function with `def` in a cell, or into the loop",
+    ),
+    (r"`.+\(\)` goes through", "keep forward and `backward()` together, with nothing eager in between"),
+    (r"`.*scaler\.", "bfloat16 needs no `GradScaler`: `loss.backward()`, `opt.step()` in `torch.autocast`"),
+    (r"computes with what", "give the result a name on a line of its own"),
+    (r"sets a gradient", "`zero_grad()`"),
 )
 
 

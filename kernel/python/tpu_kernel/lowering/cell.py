@@ -10,26 +10,25 @@ from __future__ import annotations
 import ast
 import copy
 import time
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from .body import Body, blocks
+from .callees import Functions
+from .calls import CALLEE, DECIDES, RUN, asking, patched
 from .classify import Classifier
 from .dynamo import Trace
 from .errors import NotWhole
 from .findings import Findings
 from .functions import NotebookFunctions
 from .hazards import Hazards, defined
-from .names import CODE_RUNNERS, decides_on, is_simple
-from .outline import Compiler, Outlined
+from .names import CODE_RUNNERS, is_simple
+from .outline import Compiler
 from .report import Report
 from .run import Run
 from .values import Values
-
-_MARK = "tpu_kernel.lowering.run"
-BRANCH = "the branch depends on values of a tensor"
 
 
 @dataclass
@@ -40,11 +39,9 @@ class Step:
     code: CodeType | None = None
     mode: str = "exec"
     run: Run | None = None
-    #: Names on whose values its condition depends.
-    decides_on: frozenset[str] = frozenset()
 
 
-class LoweredCell:
+class LoweredCell(Body):
     """A cell ready to run, as often as wanted, on one namespace."""
 
     def __init__(
@@ -56,7 +53,10 @@ class LoweredCell:
         backend: Any,
         interactivity: str = "last_expr",
         functions: NotebookFunctions | None = None,
+        lowered: Functions | None = None,
     ) -> None:
+        self.root = self
+        self.functions = lowered or Functions()
         self.filename = filename
         self.namespace = namespace
         self.backend = backend
@@ -65,13 +65,16 @@ class LoweredCell:
         compiler(copy.deepcopy(tree), filename, "exec")
         self.tree = tree
         loops = [node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While))]
-        self._looped = frozenset(
+        self.looped = frozenset(
             line for loop in loops for line in range(loop.lineno, (loop.end_lineno or 0) + 1)
         )
         self.values: Values = backend.values()
         self.classifier: Classifier = backend.classifier(self.values, namespace)
+        self.classifier.functions = self.functions
+        #: Another one after each look around.
+        self.looked: object = None
         self.hazards = Hazards()
-        self.report = Report(looped=self._looped)
+        self.report = Report(looped=self.looped)
         self.findings = Findings(filename, self._known_as)
         self.runs: list[Run] = []
         self.running = False
@@ -82,12 +85,6 @@ class LoweredCell:
         self.steps = self._split(tree.body, interactivity)
 
     # -- building ------------------------------------------------------------------
-
-    def quiet(self, node: ast.AST, filename: str, mode: str) -> CodeType:
-        """Compile a part of the cell. Its warnings were shown when the whole was compiled."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return self._compiler(node, filename, mode)
 
     def _split(self, body: list[ast.stmt], interactivity: str) -> list[Step]:
         body = list(body)
@@ -100,7 +97,7 @@ class LoweredCell:
         def flush(last: bool) -> None:
             if pending:
                 returns = last and wanted and isinstance(pending[-1], ast.Expr)
-                steps.append(Step(_lines(*pending), run=self._new_run(list(pending), returns, set())))
+                steps.append(Step(_lines(*pending), run=self.new_run(list(pending), returns, set())))
                 pending.clear()
 
         for statement in body:
@@ -111,62 +108,24 @@ class LoweredCell:
                 pending.append(statement)
                 continue
             flush(last=False)
+            plain = not self.classifier.outlines
             if shown:
-                code = self.quiet(ast.Interactive([statement]), self.filename, "single")
+                made = statement if plain else asking(statement)
+                code = self._code(ast.Interactive([made]), "single")
             else:
-                plain = not self.classifier.outlines
-                lowered = statement if plain else self._lower(copy.deepcopy(statement), set())
-                code = self._patched(self.quiet(ast.Module([lowered], []), self.filename, "exec"))
-            test = getattr(statement, "test", None) if isinstance(statement, (ast.If, ast.While)) else None
-            decides = frozenset(decides_on(test)) if test is not None else frozenset()
-            steps.append(Step(_header_lines(statement), code=code, decides_on=decides))
+                made = statement if plain else self.lowered(copy.deepcopy(statement), set())
+                code = self._code(ast.Module([made], []), "exec")
+            steps.append(Step(_header_lines(statement), code=code))
         flush(last=True)
         return steps
 
-    def _new_run(self, statements: list[ast.stmt], returns: bool, loop_names: set[str]) -> Run:
-        run = Run(self, statements, returns, loop_names)
-        self.runs.append(run)
-        return run
+    def _code(self, node: ast.mod, mode: str) -> CodeType:
+        return self.patched(self.quiet(node, self.filename, mode))
 
-    def _lower(self, statement: ast.stmt, loop_names: set[str]) -> ast.stmt:
-        """Replaces the straight-line runs in the blocks of a module-level compound statement."""
-        match statement:
-            case ast.For() | ast.While():
-                loop_names = loop_names | _counted(statement)
-            case ast.If() | ast.With() | ast.Try() | ast.Match():
-                pass
-            case _:
-                if type(statement).__name__ != "TryStar":
-                    return statement
-        for block in _blocks(statement):
-            block[:] = self._lower_block(block, loop_names)
-        return statement
-
-    def _lower_block(self, block: list[ast.stmt], loop_names: set[str]) -> list[ast.stmt]:
-        result: list[ast.stmt] = []
-        pending: list[ast.stmt] = []
-
-        def flush() -> None:
-            if pending:
-                run = self._new_run(list(pending), False, loop_names)
-                result.append(_run_call(len(self.runs) - 1, run.statements[0]))
-                pending.clear()
-
-        for statement in block:
-            if is_simple(statement):
-                pending.append(statement)
-            else:
-                flush()
-                result.append(self._lower(statement, loop_names))
-        flush()
-        return result
-
-    def _patched(self, code: CodeType) -> CodeType:
-        """Puts the function that executes a run where the lowered tree has its mark."""
-        if _MARK not in code.co_consts:
-            return code
-        constants = tuple(self._execute_run if c == _MARK else c for c in code.co_consts)
-        return code.replace(co_consts=constants)
+    def patched(self, code: CodeType) -> CodeType:
+        """Puts the functions that lowered code calls where their marks are."""
+        marks = {RUN: self._execute_run, CALLEE: self.functions.callee, DECIDES: self.functions.decides}
+        return patched(code, marks)
 
     def _execute_run(self, number: int) -> None:
         if self._runs_code:
@@ -175,24 +134,26 @@ class LoweredCell:
 
     # -- running -------------------------------------------------------------------
 
-    def prepare(self, outlined: Outlined) -> None:
-        """Make an outlined function callable through the backend."""
-        outlined.call = self.backend.compile(outlined)
-
-    def call(self, outlined: Outlined) -> Any:
-        return self.backend.call(self, outlined)
-
     def waits_for(self, names: Iterable[str]) -> bool:
         """Is one of these a tensor on the device? A condition on it has to be brought to the host."""
-        tensor, home = self.values.tensor, self.values.home
-        found = (self.namespace.get(name) for name in names)
-        return home != "cpu" and any(isinstance(v, tensor) and v.device.type == home for v in found)
+        return any(self.is_on_device(self.namespace.get(name)) for name in names)
+
+    def is_on_device(self, value: Any) -> bool:
+        """Is it a tensor on the device? A condition on it has to be brought to the host."""
+        home = self.values.home
+        return home != "cpu" and isinstance(value, self.values.tensor) and value.device.type == home
 
     def leave(self, lines: tuple[int, ...], why: str) -> None:
         """A statement is to run eagerly now."""
         self.report.ran_eagerly(lines, why)
         if why and self.backend.fullgraph:
             raise NotWhole(lines[0], why, "", lines[0])
+
+    def ran(self, lines: tuple[int, ...]) -> None:
+        self.report.compiled.update(lines)
+
+    def stayed(self, lines: tuple[int, ...], why: str) -> None:
+        self.report.ran_eagerly(lines, why)
 
     def run_code(self, code: CodeType, mode: str) -> Any:
         if mode == "eval":
@@ -205,12 +166,13 @@ class LoweredCell:
 
         When the cell raises, `self.report` still holds what happened so far.
         """
-        self.report = Report(self.filename, self._looped)
+        self.report = Report(self.filename, self.looped)
+        self.findings.begin()
         self.running = True
         started = time.perf_counter()
         value = None
         try:
-            with self.backend.session(self):
+            with self.functions.serving(self), self.backend.session(self):
                 self.look_around()
                 for step in self.steps:
                     value = None
@@ -221,8 +183,6 @@ class LoweredCell:
                     else:
                         assert step.code is not None
                         self.report.ran_eagerly(step.lines, "")
-                        if self.waits_for(step.decides_on):
-                            self.leave(step.lines[:1], BRANCH)
                         self.run_code(step.code, step.mode)
         finally:
             self.running = False
@@ -234,8 +194,7 @@ class LoweredCell:
         report = self.report
         if trace is not None:
             report.traced = trace.graphs, trace.breaks
-            made = [outlined.lines for run in self.runs for outlined in run.functions.values()]
-            self.findings.learn(trace, made)
+            self.findings.learn(trace, self.runs)
             report.retraced = self.findings.guards(trace)
         report.take_over(self.findings)
 
@@ -244,12 +203,17 @@ class LoweredCell:
         name = getattr(self._compiler, "format_code_name", lambda _: None)(file)
         return name[1] if name else file.rpartition("/")[2]
 
+    def hazards_of(self, names: frozenset[str], afresh: bool = False) -> Hazards:
+        """Which of these names functions of the notebook see."""
+        return self._functions.hazards(self.filename, names, afresh)
+
     def look_around(self, afresh: bool = False) -> None:
         """Find out which functions of the notebook see which names; plans for another
         situation are void (the functions they made are kept)."""
         if not self.classifier.outlines:
             return
-        self.hazards = self._functions.hazards(self.filename, self._mentioned, afresh) | self._own_hazards
+        self.looked = object()
+        self.hazards = self.hazards_of(self._mentioned, afresh) | self._own_hazards
         functions = tuple(
             (name, code)
             for name in sorted(self._mentioned)
@@ -262,35 +226,13 @@ class LoweredCell:
                 run.forget_plans()
 
 
-def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
-    blocks = [getattr(statement, name, None) for name in ("body", "orelse", "finalbody")]
-    blocks += [handler.body for handler in getattr(statement, "handlers", [])]
-    blocks += [case.body for case in getattr(statement, "cases", [])]
-    return [block for block in blocks if block]
-
-
-def _counted(loop: ast.For | ast.While) -> set[str]:
-    """Names whose number changes with each turn: targets of loops, and what is added to."""
-    counted: set[str] = set()
-    for node in ast.walk(loop):
-        target = node.target if isinstance(node, (ast.For, ast.AugAssign)) else None
-        if target is not None:
-            counted |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
-    return counted
-
-
-def _run_call(number: int, first: ast.stmt) -> ast.stmt:
-    call = ast.Expr(ast.Call(ast.Constant(_MARK), [ast.Constant(number)], []))
-    return ast.fix_missing_locations(ast.copy_location(call, first))
-
-
 def _lines(*statements: ast.stmt) -> tuple[int, ...]:
     return tuple(n for s in statements for n in range(s.lineno, (s.end_lineno or s.lineno) + 1))
 
 
 def _header_lines(statement: ast.stmt) -> tuple[int, ...]:
     """Lines of a compound statement that are not in one of its blocks; all of a simple one."""
-    inner = {line for block in _blocks(statement) for line in _lines(*block)}
+    inner = {line for block in blocks(statement) for line in _lines(*block)}
     return tuple(line for line in _lines(statement) if line not in inner)
 
 

@@ -8,117 +8,22 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 from dataclasses import dataclass
 from types import FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import values as v
-from .gradients import method_call, method_of, stepped_name, stores_gradient, trains, used_up
-from .names import Names, walks_parameters
+from .gradients import method_call, spends, stepped_name, stores_gradient
+from .known import BUILTINS_TRACED, CONTEXTS, FACTORIES, MODULE_SETUP, TORCH_HOST, TORCH_HOST_MODULES
+from .names import Names, counted_name, walked
 from .optimizers import refusal
 from .places import is_place, is_slice
+from .training import method_of, reads_in_loop, trains
 
-_BUILTINS_TRACED = frozenset(
-    [
-        "len",
-        "range",
-        "sum",
-        "min",
-        "max",
-        "abs",
-        "pow",
-        "zip",
-        "enumerate",
-        "tuple",
-        "list",
-        "dict",
-        "set",
-        "isinstance",
-        "reversed",
-        "divmod",
-        "getattr",
-    ]
-)
-_FACTORIES = frozenset(
-    [
-        "ones",
-        "zeros",
-        "empty",
-        "full",
-        "rand",
-        "randn",
-        "randint",
-        "arange",
-        "linspace",
-        "logspace",
-        "eye",
-        "randperm",
-    ]
-)
-_TORCH_HOST = frozenset(
-    [
-        "manual_seed",
-        "seed",
-        "save",
-        "load",
-        "compile",
-        "tensor",
-        "as_tensor",
-        "from_numpy",
-        "set_default_device",
-        "set_default_dtype",
-        "set_grad_enabled",
-        "set_float32_matmul_precision",
-        "get_rng_state",
-        "set_rng_state",
-        "set_num_threads",
-        "device",
-        "frombuffer",
-        "asarray",
-        "scalar_tensor",
-        "is_tensor",
-    ]
-)
-_TORCH_HOST_MODULES = (
-    "torch.accelerator",
-    "torch.compiler",
-    "torch.cuda",
-    "torch.distributed",
-    "torch.jit",
-    "torch.onnx",
-    "torch.profiler",
-    "torch.tpu",
-    "torch.utils",
-    "torch_tpu",
-)
-_CONTEXTS = frozenset({"no_grad", "enable_grad"})
-_MODULE_SETUP = frozenset(
-    [
-        "train",
-        "eval",
-        "half",
-        "float",
-        "double",
-        "bfloat16",
-        "apply",
-        "load_state_dict",
-        "state_dict",
-        "add_module",
-        "register_module",
-        "register_parameter",
-        "register_buffer",
-        "register_forward_hook",
-        "register_forward_pre_hook",
-        "compile",
-        "register_full_backward_hook",
-        "children",
-        "modules",
-        "named_children",
-        "named_modules",
-        "zero_grad",
-        "to_empty",
-    ]
-)
+if TYPE_CHECKING:
+    from .callees import Functions
+
 _NOTHING = object()
 _WORK = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.AugAssign)
 
@@ -129,6 +34,8 @@ class Verdict:
 
     device: bool
     why: str = ""
+    #: It calls a function that is lowered itself.
+    lowers: bool = False
 
 
 class Classifier:
@@ -136,6 +43,9 @@ class Classifier:
 
     #: Whether any statement can be device work.
     outlines = True
+
+    #: The functions that can be lowered.
+    functions: Functions | None = None
 
     def __init__(self, values: v.Values, namespace: dict[str, Any]) -> None:
         self.values = values
@@ -158,6 +68,8 @@ class Classifier:
             return Verdict(False)
         if off:
             return Verdict(False, f"`{off[0]}` is on the CPU")
+        if kinds.get(counted_name(statement) or "", v.DEVICE) in (v.NUMBER, v.HOST):
+            return Verdict(False)
         for name in reads:
             if kinds.get(name, v.ABSENT) == v.ABSENT and not hasattr(builtins, name):
                 return Verdict(False, f"`{name}` is not defined yet")
@@ -168,6 +80,8 @@ class Classifier:
                 return Verdict(False, f"the {what} `{name}` changes from run to run")
         for node in ast.walk(statement):
             why = self._obstacle(node, local)
+            if why is None:
+                return Verdict(False, self._beside(statement, node), lowers=True)
             if why:
                 return Verdict(False, why)
         why_not = self._training_obstacle(statement, names, local, kinds)
@@ -181,9 +95,10 @@ class Classifier:
             return ""  # nothing is computed
         if stores_gradient(statement):
             return "sets a gradient"
-        call = method_call(statement, "backward")
-        if call is not None and not used_up([statement]) & local:
-            return "`backward()` goes through a graph made before this run"
+        spent = spends(statement)
+        if spent is not None and not spent & local:
+            name = "backward" if method_call(statement, "backward") else "autograd.grad"
+            return f"`{name}()` goes through a graph made before this run"
         optimizer = next((name for name in names.reads if kinds.get(name) in v.OPTIMIZERS), None)
         if (
             optimizer is not None
@@ -193,26 +108,31 @@ class Classifier:
             return f"reads the optimizer `{optimizer}`"
         return None
 
-    def _obstacle(self, node: ast.AST, local: set[str]) -> str:
+    def _obstacle(self, node: ast.AST, local: set[str]) -> str | None:
+        """Why it stays Python; None for a call of a function that is lowered itself."""
         match node:
             case ast.With(items=items):
                 for item in items:
-                    if not self._is_grad_context(item.context_expr, local):
+                    if not self._is_context_of_torch(item.context_expr, local):
                         return "the context manager is Python"
-            case ast.For(iter=iterator) if walks_parameters(iterator):
-                receiver = iterator.func.value  # type: ignore[attr-defined]
+            case ast.For(iter=iterator) if (receiver := walked(iterator)) is not None:
                 if not isinstance(self.resolve(receiver, local), self.values.module or ()):
                     return "the loop itself is Python"
             case ast.Call():
                 return self._call_obstacle(node, local)
         return ""
 
-    def _call_obstacle(self, call: ast.Call, local: set[str]) -> str:
+    def _call_obstacle(self, call: ast.Call, local: set[str]) -> str | None:
         shown = ast.unparse(call.func)
         shown = shown if len(shown) <= 40 else shown[:37] + "..."
         target = self.resolve(call.func, local)
-        if self._trains(call.func, target, local):
-            return f"`{shown}` runs `backward()` inside"
+        trained = self._trained(call, target, local)
+        if trained is not None:
+            made = self.functions.of(trained) if self.functions is not None else None
+            if isinstance(target, self.values.module or ()):
+                made = "it is the `forward` of a module"
+            why = "it is not a function of the notebook" if made is None else made
+            return f"`{shown}` runs `backward()` inside: {why}" if isinstance(why, str) else None
         if isinstance(call.func, ast.Attribute):
             receiver = self.resolve(call.func.value, local)
             why = self._method_obstacle(receiver, call.func.attr, shown, call)
@@ -223,21 +143,21 @@ class Classifier:
         if isinstance(target, type):
             if target in (range, zip, enumerate, tuple, list, dict, set, reversed):
                 return ""
-            if self._in_torch(target) and target.__name__ in _CONTEXTS:
+            if self._in_torch(target) and target.__name__ in CONTEXTS:
                 return ""
             return f"`{shown}` builds an object"
         if isinstance(target, FunctionType) or callable(target):
             module = getattr(target, "__module__", None) or ""
             name = getattr(target, "__name__", "")
             if module == "builtins":
-                known = name in _BUILTINS_TRACED
+                known = name in BUILTINS_TRACED
                 return "" if known else f"`{shown}` is ordinary Python"
             if module.partition(".")[0] in v.HOST_LIBRARIES and module != "__main__":
                 return f"`{shown}` runs on the host"
             if self._in_torch(target):
-                if name in _TORCH_HOST or module.startswith(_TORCH_HOST_MODULES):
+                if name in TORCH_HOST or module.startswith(TORCH_HOST_MODULES):
                     return f"`{shown}` runs on the host"
-                if name in _FACTORIES and not self._device_argument(call, local):
+                if name in FACTORIES and not self._device_argument(call, local):
                     return f"`{shown}` makes its result on the CPU"
                 if any(keyword.arg == "requires_grad" for keyword in call.keywords):
                     return f"`{shown}` makes a leaf"
@@ -255,7 +175,7 @@ class Classifier:
         if isinstance(receiver, values.module):
             if method == "zero_grad" and not call.args:
                 return ""
-            return f"`{shown}` sets up the module" if method in _MODULE_SETUP else ""
+            return f"`{shown}` sets up the module" if method in MODULE_SETUP else ""
         if isinstance(receiver, values.optimizer):
             if method == "zero_grad":
                 return ""
@@ -271,21 +191,59 @@ class Classifier:
             return f"`{shown}` runs on the host"
         return ""
 
-    def _trains(self, function: ast.expr, target: Any, local: set[str]) -> bool:
+    def trains(self, target: Any) -> bool:
+        return trains(target, self.values.optimizer)
+
+    def loops(self, target: Any) -> bool:
+        return reads_in_loop(target)
+
+    def _trained(self, call: ast.Call, target: Any, local: set[str]) -> Any:
+        """What a call runs, if that is to be lowered by itself."""
+        function = call.func
+        if type(target) is functools.partial:
+            target = target.func
         if isinstance(target, self.values.module or ()):
-            return trains(method_of(target, "forward"))
+            forward = method_of(target, "forward")
+            return forward if self.trains(forward) else None
         if target is _NOTHING and isinstance(function, ast.Attribute):
             owner = self.resolve(function.value, local)
             target = None if owner is _NOTHING else method_of(owner, function.attr)
+            target = MethodType(target, owner) if type(target) is FunctionType else target
         elif not isinstance(target, (FunctionType, MethodType, type)):
-            target = method_of(target, "__call__")
-        return trains(target)
+            owner, target = target, method_of(target, "__call__")
+            target = MethodType(target, owner) if type(target) is FunctionType else target
+        if self.trains(target) or self._loops(target):
+            return target
+        # A function that is handed one that trains is to call it.
+        given = [self.resolve(each, local) for each in (*call.args, *(k.value for k in call.keywords))]
+        if self.functions is not None and any(self.trains(getattr(each, "func", each)) for each in given):
+            self.functions.handed(target)
+            return target
+        return None
 
-    def _is_grad_context(self, node: ast.expr, local: set[str]) -> bool:
-        if not isinstance(node, ast.Call) or node.args or node.keywords:
+    def _beside(self, statement: ast.stmt, call: ast.AST) -> str:
+        """What else a statement computes that calls a function of programs of its own."""
+        value = getattr(statement, "value", None)
+        if isinstance(statement, (ast.Assign, ast.Expr)) and (
+            value is call or not any(isinstance(n, (ast.BinOp, ast.UnaryOp)) for n in ast.walk(value))
+        ):
+            return ""
+        assert isinstance(call, ast.Call)
+        return f"computes with what `{ast.unparse(call.func)}` returns, which is programs of its own"
+
+    def _loops(self, target: Any) -> bool:
+        """Only where it can be lowered: Dynamo makes something of the others."""
+        return self.functions is not None and self.loops(target) and self.functions.of(target) is not None
+
+    def named(self, name: str) -> Any:
+        """The value of a dotted name."""
+        return self.resolve(ast.parse(name, mode="eval").body, set())
+
+    def _is_context_of_torch(self, node: ast.expr, local: set[str]) -> bool:
+        if not isinstance(node, ast.Call):
             return False
         target = self.resolve(node.func, local)
-        return isinstance(target, type) and self._in_torch(target) and target.__name__ in _CONTEXTS
+        return isinstance(target, type) and self._in_torch(target) and target.__name__ in CONTEXTS
 
     def _in_torch(self, target: Any) -> bool:
         module = getattr(target, "__module__", None)
@@ -300,7 +258,7 @@ class Classifier:
             if isinstance(node, ast.Call):
                 target = self.resolve(node.func, set())
                 name = getattr(target, "__name__", "")
-                if name in _FACTORIES and self._in_torch(target) and self._device_argument(node, set()):
+                if name in FACTORIES and self._in_torch(target) and self._device_argument(node, set()):
                     return True
         return False
 
@@ -350,3 +308,17 @@ class Classifier:
             if type(attributes) is dict:
                 return attributes.get(node.attr, _NOTHING)
         return _NOTHING
+
+
+def asks_length(statement: ast.stmt, kinds: dict[str, str]) -> bool:
+    """Of what is on the device it wants only how many there are: `total / len(loader)`."""
+    asked, other = set(), set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len":
+            asked |= {id(each) for each in node.args if isinstance(each, ast.Name)}
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and kinds.get(node.id) in v.ON_DEVICE:
+            (other if id(node) not in asked or kinds[node.id] == v.DEVICE else set()).add(node.id)
+    called = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    plain = all(isinstance(each, ast.Name) and hasattr(builtins, each.id) for each in called)
+    return bool(asked) and not other and plain

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
+from .files import is_library, text_of
+
 
 @dataclass(frozen=True)
 class Spot:
@@ -85,6 +87,7 @@ _noted: list[Trouble] = []
 ON_CPU = "on the CPU: "
 APART = "`backward()` after a graph break"
 OPEN_SIZES = "sizes that are not fixed"
+HIDDEN = "`backward()` in a function that is called"
 #: What Dynamo calls the rest of a function after a break.
 RESUMED = "torch_dynamo_resume_in_"
 
@@ -122,8 +125,7 @@ def since(before: Mark) -> Trace | None:
     for metrics in books.get_compilation_metrics():
         if (metrics.start_time_us or 0) < before.moment:
             continue
-        if metrics.co_name == "<module>":
-            begun.add((metrics.co_filename, metrics.co_firstlineno))
+        begun.add((metrics.co_filename, metrics.co_firstlineno))
         if metrics.fail_type is not None and "_Refused" not in (metrics.fail_reason or ""):
             troubles.append(_failed(metrics))
     return Trace(now.graphs - before.graphs, now.breaks - before.breaks, troubles, recompiles, begun)
@@ -166,9 +168,10 @@ def last_noted() -> Trouble | None:
     return _noted.pop() if _noted else None
 
 
-def apart(file: str, line: int, reason: str = APART) -> Trouble:
+def apart(code: CodeType, line: int, reason: str = APART) -> Trouble:
     """A `backward()` that must not be traced, or a function that cannot be compiled."""
-    return Trouble((Spot(file, line, "<module>", _text(file, line)),), reason, whole=reason != APART)
+    file = code.co_filename
+    return Trouble((Spot(file, line, code.co_name, text_of(file, line)),), reason, whole=reason != APART)
 
 
 def has_open_sizes(inputs: Any) -> bool:
@@ -188,10 +191,10 @@ def trouble_of(error: BaseException, file: str) -> Trouble:
     return Trouble(stack or (Spot(file, 0, "<module>", ""),), message, whole=not stack)
 
 
-def continues_gradients(graph: Any) -> bool:
-    """Is this the rest of a cell's function, with inputs whose gradients come from before it?"""
+def continues_gradients(graph: Any, function: str) -> bool:
+    """Is this the rest of `function`, with inputs whose gradients come from before it?"""
     stacks = [_parsed(node.stack_trace) for node in graph.graph.nodes if node.stack_trace]
-    if stacks and not any(stack and plain(stack[0].function) == "<module>" for stack in stacks):
+    if stacks and not any(stack and plain(stack[0].function) == function for stack in stacks):
         return False
     values = [node.meta.get("example_value") for node in graph.graph.find_nodes(op="placeholder")]
     return any(getattr(v, "requires_grad", False) and not v.is_leaf for v in values)
@@ -207,6 +210,25 @@ def plain(function: str) -> str:
     return function.removeprefix(RESUMED).rpartition("_at_")[0] if function.startswith(RESUMED) else function
 
 
+def hides_backward(graph: Any) -> bool:
+    """Did Dynamo trace a `backward()`, which adds to `.grad`?"""
+    import torch
+
+    nodes = graph.graph.nodes
+    made = [n for n in nodes if n.target is torch.autograd.grad]
+    parts = {user for n in made for user in n.users}
+    added = any(n.target == "copy_" and parts & set(n.all_input_nodes) for n in nodes)
+    return added or (
+        bool(made) and any(_name_of(n).endswith(".grad") for n in nodes if n.op == "placeholder")
+    )
+
+
+def _name_of(node: Any) -> str:
+    source = getattr(node, "_dynamo_source", None)
+    name = source.name if source is not None else ""
+    return str(name() if callable(name) else name)
+
+
 def on_cpu(graph: Any) -> Trouble | None:
     """The first tensor on the CPU in a graph that works on another device too."""
     import torch
@@ -220,10 +242,8 @@ def on_cpu(graph: Any) -> Trouble | None:
                 left = node
     if left is None or kinds == {"cpu"}:
         return None
-    source = getattr(left, "_dynamo_source", None)
     stack = _parsed(left.stack_trace or next((n.stack_trace for n in left.users if n.stack_trace), ""))
-    name = source.name if source is not None else ""
-    name = name() if callable(name) else name
+    name = _name_of(left)
     if not name or name.startswith("random_value_"):
         name = stack[-1].text if stack else left.name
     return Trouble(_users_spots(stack), f"{ON_CPU}{notebooks(name)}")
@@ -242,7 +262,7 @@ def _failed(metrics: Any) -> Trouble:
     where, at = metrics.fail_user_frame_filename, metrics.fail_user_frame_lineno
     if not where or not at:
         return Trouble((Spot(file, line, function, ""),), reason, whole=True)
-    spot = Spot(where, at, function if where == file else "", _text(where, at))
+    spot = Spot(where, at, function if where == file else "", text_of(where, at))
     return Trouble((spot,) if where == file else (Spot(file, line, function, ""), spot), reason, whole=True)
 
 
@@ -252,7 +272,7 @@ def _users(stack: Iterable[Any]) -> tuple[Spot, ...]:
 
 
 def _users_spots(spots: list[Spot]) -> tuple[Spot, ...]:
-    last = max((i for i, spot in enumerate(spots) if not _is_library(spot.file)), default=-1)
+    last = max((i for i, spot in enumerate(spots) if not is_library(spot.file)), default=-1)
     return tuple(spots[: last + 1] or spots)
 
 
@@ -260,16 +280,6 @@ def _parsed(stack: str) -> list[Spot]:
     """A stack that torch.fx keeps as text."""
     found = re.findall(r'File "(.+?)", line (\d+), in (\S+)(?:, code: |\n\s*)([^\n]*)', stack)
     return [Spot(file, int(line), function, text.strip()) for file, line, function, text in found]
-
-
-def _is_library(file: str) -> bool:
-    return "site-packages" in file or file.startswith((sys.base_prefix, "<frozen"))
-
-
-def _text(file: str, line: int) -> str:
-    import linecache
-
-    return linecache.getline(file, line).strip()
 
 
 def _line_of(place: str, code: CodeType) -> int:

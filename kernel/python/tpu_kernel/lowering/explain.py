@@ -20,7 +20,8 @@ from typing import Any
 from . import dynamo as books
 from . import values as v
 from .backend import TorchBackend, quiet_fallbacks
-from .cell import BRANCH, LoweredCell
+from .body import BRANCH
+from .cell import LoweredCell
 from .dynamo import Trace, Trouble
 from .findings import Finding
 from .gradients import stepped_name
@@ -65,7 +66,8 @@ class Explanation:
     def look(self) -> None:
         """Go through the cell."""
         self.cell.look_around(afresh=True)
-        with quiet_fallbacks(), warnings.catch_warnings():
+        serving = self.cell.functions.serving(self.cell)
+        with serving, quiet_fallbacks(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._block(self.cell.tree.body)
         self.cell.findings.learn(Trace(troubles=self._trouble), ())
@@ -99,6 +101,10 @@ class Explanation:
             piece = run._plan(start, kinds)
             if piece.outlined is None:
                 self.report.ran_eagerly(piece.lines, piece.why)
+                if piece.lowers and not piece.why:
+                    self.report.compiled.update(piece.lines)
+                    told = "the function it calls is looked at when it is called"
+                    self.unknown.update(dict.fromkeys(piece.lines[:1], told))
                 self._pass_over([statement])
                 start = piece.end
                 continue

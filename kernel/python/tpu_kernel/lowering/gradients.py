@@ -8,14 +8,12 @@ cleared outside of programs; what `backward()` has used up is handed out without
 from __future__ import annotations
 
 import ast
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .classify import Classifier
 
-# Names in a function's code that show it computes, sets or uses up gradients.
-_TRAINING_NAMES = frozenset({"backward", "zero_grad"})
 _GRADIENT_WORDS = frozenset({"backward", "grad", "step", "zero_grad", "autograd"})
 
 
@@ -29,16 +27,58 @@ def method_call(statement: ast.stmt, method: str) -> ast.Call | None:
 
 
 def runs_backward(statement: ast.stmt) -> bool:
-    return method_call(statement, "backward") is not None
+    """`loss.backward()`, or `... = torch.autograd.grad(loss, ...)`."""
+    return spends(statement) is not None
+
+
+def spends(statement: ast.stmt) -> set[str] | None:
+    """Names through whose graph it goes, for the last time; None when it computes no gradients."""
+    call = method_call(statement, "backward")
+    if call is not None:
+        return _loaded(call.func)
+    value = getattr(statement, "value", None)
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "grad":
+        owner = value.func.value
+        name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+        if name == "autograd" and value.args and not value.keywords:
+            return _loaded(value.args[0])
+    return None
+
+
+def clears_by_hand(statement: ast.stmt) -> bool:
+    """`w.grad = None`, or that for each parameter of a module."""
+    match statement:
+        case ast.For(target=ast.Name(id=name), body=[ast.Assign(targets=[target]) as only], orelse=[]):
+            owner = target.value if isinstance(target, ast.Attribute) else None
+            return isinstance(owner, ast.Name) and owner.id == name and clears_by_hand(only)
+        case ast.Assign(
+            targets=[ast.Attribute(value=ast.Name() | ast.Attribute(), attr="grad")],
+            value=ast.Constant(value=None),
+        ):
+            return True
+    return False
+
+
+def trains_inside(block: ast.With | ast.For) -> bool:
+    """Does a block compute or clear gradients, or step an optimizer? It then is no part of a run."""
+    return any(
+        runs_backward(each) or method_call(each, "zero_grad") or method_call(each, "step")
+        for each in ast.walk(block)
+        if isinstance(each, ast.stmt)
+    )
 
 
 def stepped_name(statement: ast.stmt) -> str | None:
-    """`opt` of a plain `opt.step()`."""
+    """`opt` of a plain `opt.step()`, `self.opt` of `self.opt.step()`."""
     call = method_call(statement, "step")
     if call is not None and not call.args and not call.keywords:
         owner = call.func.value  # type: ignore[attr-defined]
-        return owner.id if isinstance(owner, ast.Name) else None
+        return ast.unparse(owner) if _is_dotted(owner) else None
     return None
+
+
+def _is_dotted(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and _is_dotted(node.value))
 
 
 def stores_gradient(statement: ast.stmt) -> bool:
@@ -75,56 +115,24 @@ def used_up(statements: list[ast.stmt]) -> set[str]:
     """Names bound in `statements` whose graph a `backward()` among them goes through."""
     names: set[str] = set()
     for statement in reversed(statements):
-        call = method_call(statement, "backward")
-        if call is not None:
-            names |= _loaded(call.func)
-            continue
-        if isinstance(statement, (ast.Assign, ast.AugAssign)):
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            bound = {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-            if bound & names:
-                names |= _loaded(statement.value)
+        names |= spends(statement) or set()
+        if _bound(statement) & names:
+            names |= _loaded(statement.value)  # type: ignore[attr-defined]
+    # What is made of them afterwards hangs on the same graph.
+    after = False
+    for statement in statements:
+        after = after or runs_backward(statement)
+        if after and (bound := _bound(statement)) and _loaded(statement.value) & names:  # type: ignore[attr-defined]
+            names |= bound
     return names
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    if not isinstance(statement, (ast.Assign, ast.AugAssign)):
+        return set()
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    return {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
 
 
 def _loaded(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-
-
-def trains(target: Any, depth: int = 4) -> bool:
-    """Does a function of the user's own run `backward()` or clear gradients, itself or through
-    functions it calls? Such a function may not be traced as part of a larger program."""
-    function = getattr(target, "__func__", target)
-    function = getattr(function, "__wrapped__", function)
-    if type(function) is not FunctionType or depth == 0 or _is_torch(function):
-        return False
-    names = _code_names(function.__code__)
-    if names & _TRAINING_NAMES:
-        return True
-    called = [function.__globals__.get(name) for name in names]
-    for cell in function.__closure__ or ():
-        try:
-            called.append(cell.cell_contents)
-        except ValueError:
-            continue
-    return any(trains(each, depth - 1) for each in called if each is not None and each is not target)
-
-
-def method_of(owner: Any, name: str) -> Any:
-    """A method of a user's object, found without running anything of theirs."""
-    for base in type(owner).__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name]
-    return None
-
-
-def _is_torch(function: FunctionType) -> bool:
-    return (function.__module__ or "").partition(".")[0] in ("torch", "torch_tpu")
-
-
-def _code_names(code: CodeType) -> set[str]:
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= _code_names(constant)
-    return names

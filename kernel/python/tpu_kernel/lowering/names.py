@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from .gradients import stores_gradient
+from .gradients import clears_by_hand, stores_gradient, trains_inside
 
 # Names whose meaning depends on the frame or on the notebook's namespace as a whole.
 SCOPE_READERS = frozenset(
@@ -69,7 +69,9 @@ class Names:
 def is_simple(statement: ast.stmt) -> bool:
     """May stand in a run: an expression, an assignment, or a block that can be outlined whole."""
     if isinstance(statement, (ast.With, ast.For)):
-        return names_of(statement).obstacle is None and not stores_gradient(statement)
+        if names_of(statement).obstacle is not None:
+            return False
+        return clears_by_hand(statement) or not (stores_gradient(statement) or trains_inside(statement))
     if isinstance(statement, ast.Expr):
         # IPython runs a string on its own as a module, whose docstring it then is.
         return not isinstance(statement.value, ast.Constant)
@@ -97,7 +99,7 @@ def _statement(node: ast.stmt, names: Names) -> None:
             if isinstance(target, ast.Name):
                 names.reads.add(target.id)
             _target(target, names)
-        case ast.With(items=items, body=body) if all(changes_grad_mode(item) for item in items):
+        case ast.With(items=items, body=body) if all(changes_mode(item) for item in items):
             for item in items:
                 _expression(item.context_expr, names)
             _block(body, names)
@@ -132,13 +134,16 @@ def _statement(node: ast.stmt, names: Names) -> None:
             _refuse(names, "is control flow")
 
 
-def changes_grad_mode(item: ast.withitem) -> bool:
-    """`torch.no_grad()` and `torch.enable_grad()`: the contexts that go into a program."""
+def changes_mode(item: ast.withitem) -> bool:
+    """`torch.no_grad()`, `torch.enable_grad()`, `torch.autocast(...)`: the contexts that go into a program."""
     call = item.context_expr
-    if item.optional_vars is not None or not isinstance(call, ast.Call) or call.args or call.keywords:
+    if item.optional_vars is not None or not isinstance(call, ast.Call):
         return False
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    return name in {"no_grad", "enable_grad"}
+    if name == "autocast":
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        return all(isinstance(each, (ast.Constant, ast.Name, ast.Attribute)) for each in given)
+    return name in {"no_grad", "enable_grad"} and not call.args and not call.keywords
 
 
 # What asks a tensor for something other than its values.
@@ -175,13 +180,37 @@ def decides_on(test: ast.expr) -> set[str]:
     return set().union(*found)
 
 
+_WALKS = frozenset({"parameters", "named_parameters", "buffers", "named_buffers"})
+
+
 def walks_parameters(iterator: ast.expr) -> bool:
     """`for p in model.parameters()` and the like: short, fixed, unrolled into the program."""
-    return (
-        isinstance(iterator, ast.Call)
-        and isinstance(iterator.func, ast.Attribute)
-        and iterator.func.attr in {"parameters", "named_parameters", "buffers", "named_buffers"}
-    )
+    return walked(iterator) is not None
+
+
+def walked(iterator: ast.expr) -> ast.expr | None:
+    """The module whose parameters a loop goes through, by itself or in a `zip`."""
+    if not isinstance(iterator, ast.Call):
+        return None
+    function = iterator.func
+    if isinstance(function, ast.Name) and function.id == "zip" and not iterator.keywords:
+        return next((found for each in iterator.args if (found := walked(each)) is not None), None)
+    if isinstance(function, ast.Attribute) and function.attr in _WALKS:
+        return function.value
+    return None
+
+
+def counted_name(statement: ast.stmt) -> str | None:
+    """`self.count` of `self.count += 1`, `self.sums` of `self.sums["loss"] += 1`."""
+    target = statement.target if isinstance(statement, ast.AugAssign) else None
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    if not isinstance(target, ast.Attribute):
+        return None
+    owner = target.value
+    while isinstance(owner, ast.Attribute):
+        owner = owner.value
+    return ast.unparse(target) if isinstance(owner, ast.Name) else None
 
 
 def _block(body: list[ast.stmt], names: Names) -> None:

@@ -106,9 +106,10 @@ def outline(
     compiler: Compiler,
     returns: bool,
     optimizers: frozenset[str] = frozenset(),
+    named: str = "<module>",
 ) -> Outlined:
     """The statements as a function over `namespace`. `returns`: the last one's value is wanted;
-    `optimizers`: names whose plain `step()` is to go into the program."""
+    `optimizers`: names whose plain `step()` is to go into the program; `named`: what tracebacks call it."""
     stepping = tuple(sorted({stepped_name(s) or "" for s in statements} & optimizers))
     spent = used_up(statements) if any(runs_backward(s) for s in statements) else set()
     body = [_step_call(s) if stepped_name(s) in stepping else s for s in statements]
@@ -138,7 +139,7 @@ def outline(
         posonlyargs=[],
         args=[
             ast.arg(name, **place)
-            for name in (*parameters, _STEP, _DETACHED, *(_STEPPER + name for name in stepping))
+            for name in (*parameters, _STEP, _DETACHED, *(stepper_name(name) for name in stepping))
         ],
         kwonlyargs=[],
         kw_defaults=[],
@@ -149,8 +150,7 @@ def outline(
     definition = ast.FunctionDef("_tpu_run", arguments, body, [], None, None, **extra, **first)
     module = compiler(ast.Module([definition], []), filename, "exec")
     code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))
-    # The traceback of a plain cell says <module>.
-    code = code.replace(co_name="<module>", co_qualname="<module>")
+    code = code.replace(co_name=named, co_qualname=named)
     lines = tuple(
         line for statement in statements for line in range(statement.lineno, (statement.end_lineno or 0) + 1)
     )
@@ -163,7 +163,11 @@ def outline(
     return Outlined(function, parameters, outputs, lines, returns, tools, stepping, backward)
 
 
+def stepper_name(optimizer: str) -> str:
+    return _STEPPER + optimizer.replace(".", "_of_")
+
+
 def _step_call(statement: ast.stmt) -> ast.stmt:
-    name = stepped_name(statement)
-    call = ast.Expr(ast.Call(ast.Name(_STEP, ast.Load()), [ast.Name(f"{_STEPPER}{name}", ast.Load())], []))
+    name = stepper_name(stepped_name(statement) or "")
+    call = ast.Expr(ast.Call(ast.Name(_STEP, ast.Load()), [ast.Name(name, ast.Load())], []))
     return ast.fix_missing_locations(ast.copy_location(call, statement))

@@ -31,6 +31,10 @@ class Report:
     traced: tuple[int, int] | None = None
     # Where programs of this cell end early, found in this run or when they were made.
     breaks: list[Finding] = field(default_factory=list)
+    # What ran eagerly in functions of other cells: file and line there -> what and where.
+    inside: dict[tuple[str, int], Finding] = field(default_factory=dict)
+    # Lowered functions that were called: file, first and last line, and the line of the cell.
+    called: list[tuple[str, int, int, int]] = field(default_factory=list)
     # Guards that failed in this run.
     retraced: list[Finding] = field(default_factory=list)
 
@@ -41,11 +45,17 @@ class Report:
 
     def take_over(self, known: Findings) -> None:
         """Of lines without a program the reason, where it is known; of the rest where programs end."""
+        self.called = known.called_functions()
         told = set()
         for line, why in self.eager.items():
             if why == NO_PROGRAM and known.failed:
                 found = known.failed.get(line) or next(iter(known.failed.values()))
                 self.eager[line] = f"{found.why} (in {found.place})" if found.place else found.why
+                told.add(found)
+        for place, inner in list(self.inside.items()):
+            if inner.why == NO_PROGRAM and known.failed:
+                found = known.failed.get(inner.line) or next(iter(known.failed.values()))
+                self.inside[place] = found
                 told.add(found)
         self.breaks = [
             each
@@ -60,6 +70,7 @@ class Report:
     def compiled_lines(self) -> list[int]:
         """Lines that ran in programs, and never eagerly."""
         broken = {found.line for found in self.breaks if not found.place}
+        broken |= {found.line for found in self.inside.values()}
         return sorted(line for line in self.compiled - broken if not self.eager.get(line))
 
     def eager_lines(self) -> list[tuple[int, str]]:
@@ -69,7 +80,7 @@ class Report:
     def outside(self) -> list[Finding]:
         """All that was not in a program: lines that ran eagerly and places where a program ended."""
         broken = {found.line for found in self.breaks if not found.place}
-        rows = list(self.breaks)
+        rows = list(dict.fromkeys([*self.breaks, *self.inside.values()]))
         group: Finding | None = None
         for line, why in self.eager_lines():
             if line in broken:

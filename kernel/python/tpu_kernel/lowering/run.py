@@ -13,13 +13,14 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from . import values as v
-from .classify import Verdict
-from .gradients import ignores_gradients, method_call, stepped_name
-from .names import names_of
+from .calls import asking
+from .classify import Verdict, asks_length
+from .gradients import clears_by_hand, ignores_gradients, method_call, stepped_name
+from .names import counted_name, names_of
 from .outline import Outlined, outline
 
 if TYPE_CHECKING:
-    from .cell import LoweredCell
+    from .body import Body
 
 # A number seen with this many different values is taken to change from run to run.
 _DISTINCT_NUMBERS = 3
@@ -38,14 +39,14 @@ class Piece:
     numbers: tuple[str, ...] = ()
     # Statements that clear gradients, moved ahead of the outlined ones.
     first: tuple[CodeType, ...] = ()
+    # It calls a function that is lowered itself.
+    lowers: bool = False
 
 
 class Run:
     """Consecutive statements that may be outlined, at module level or in a loop or branch."""
 
-    def __init__(
-        self, cell: LoweredCell, statements: list[ast.stmt], returns: bool, loop_names: set[str]
-    ) -> None:
+    def __init__(self, cell: Body, statements: list[ast.stmt], returns: bool, loop_names: set[str]) -> None:
         self.cell = cell
         self.statements = statements
         self.names = [names_of(statement) for statement in statements]
@@ -59,25 +60,36 @@ class Run:
         self.functions: dict[tuple[Any, ...], Outlined] = {}
         self.numbers: dict[str, set[Any]] = {}
         self.varying: set[str] = set()
+        #: What the last piece gave.
+        self.value: Any = None
+        # Attributes whose kind decides: optimizers that are stepped, and what is added to.
+        self._dotted = [stepped_name(s) or counted_name(s) for s in statements]
 
     def execute(self) -> Any:
         """Run the statements; the last expression's value when it is the cell's."""
-        cell = self.cell
         index, value = 0, None
         while index < len(self.statements):
-            piece = self._piece(index)
-            if piece.outlined is not None:
-                if self._numbers_changed(piece):
-                    continue
-                for code in piece.first:
-                    cell.run_code(code, "exec")
-                value = cell.call(piece.outlined)
-            else:
-                assert piece.code is not None
-                cell.leave(piece.lines, piece.why)
-                value = cell.run_code(piece.code, piece.mode)
+            piece = self.advance(index)
+            value = self.value
+            if piece.code is not None:
+                value = self.cell.run_code(piece.code, piece.mode)
             index = piece.end
         return value
+
+    def advance(self, index: int) -> Piece:
+        """The piece that begins here: called when it is outlined, else said to run as it is."""
+        cell = self.cell
+        piece = self._piece(index)
+        while piece.outlined is not None and self._numbers_changed(piece):
+            piece = self._piece(index)
+        self.value = None
+        if piece.outlined is None:
+            cell.leave(piece.lines, piece.why)
+            return piece
+        for code in piece.first:
+            cell.run_code(code, "exec")
+        self.value = cell.call(piece.outlined)
+        return piece
 
     def forget_plans(self) -> None:
         self.plans.clear()
@@ -86,9 +98,14 @@ class Run:
         namespace = self.cell.namespace
         kind = self.cell.values.kind
         key = tuple(kind(namespace[n]) if n in namespace else v.ABSENT for n in self.mentioned[start])
+        kinds = dict(zip(self.mentioned[start], key, strict=True))
+        dotted = [name for name in self._dotted[start:] if name is not None and "." in name]
+        if dotted:
+            kinds.update({name: kind(self.cell.classifier.named(name)) for name in dotted})
+            key += tuple(kinds[name] for name in dotted)
         piece = self.plans.get((start, key))
         if piece is None:
-            piece = self._plan(start, dict(zip(self.mentioned[start], key, strict=True)))
+            piece = self._plan(start, kinds)
             self.plans[start, key] = piece
         return piece
 
@@ -110,12 +127,14 @@ class Run:
                 moved.add(end)
                 end += 1
                 continue
+            if end == start and asks_length(self.statements[end], kinds):
+                return self._module_piece(start, "")
             verdict = judge(self.statements[end], names, bound, kinds, self.varying)
             rebound = (names.reads | names.writes | names.maybe) & hazards.written
             if rebound and verdict.device:
                 verdict = Verdict(False, f"a function of the notebook changes `{min(rebound)}`")
             if end == start and not verdict.device:
-                return self._module_piece(start, verdict.why)
+                return self._module_piece(start, verdict.why, verdict.lowers)
             if not verdict.device or names.reads & maybe:
                 break
             if isinstance(self.statements[end], (ast.With, ast.For)):
@@ -133,7 +152,9 @@ class Run:
         return self._outlined_piece(start, end, moved, kinds)
 
     def _clears_gradients(self, index: int, bound: set[str]) -> bool:
-        """`opt.zero_grad()` or `model.zero_grad()`: host work that no program may contain."""
+        """`opt.zero_grad()`, `model.zero_grad()`, `w.grad = None`: host work that no program may contain."""
+        if clears_by_hand(self.statements[index]):
+            return not self.names[index].reads & bound
         call = method_call(self.statements[index], "zero_grad")
         if call is None or not isinstance(call.func, ast.Attribute):
             return False
@@ -176,6 +197,7 @@ class Run:
                 cell.quiet,
                 returns,
                 optimizers,
+                cell.name,
             )
             cell.prepare(outlined)
             self.functions[key] = outlined
@@ -186,15 +208,19 @@ class Run:
         )
         return Piece(end, outlined, lines=outlined.lines, numbers=numbers, first=first)
 
-    def _module_piece(self, start: int, why: str) -> Piece:
+    def _module_piece(self, start: int, why: str, lowers: bool = False) -> Piece:
         statement = self.statements[start]
         cell = self.cell
         lines = tuple(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
+        if not cell.is_module:
+            return Piece(start + 1, why=why, lines=lines, lowers=lowers)
+        if cell.classifier.outlines:
+            statement = asking(statement)
         if self.returns and start == len(self.statements) - 1 and isinstance(statement, ast.Expr):
-            code = cell.quiet(ast.Expression(statement.value), cell.filename, "eval")
-            return Piece(start + 1, code=code, mode="eval", why=why, lines=lines)
-        code = cell.quiet(ast.Module([statement], []), cell.filename, "exec")
-        return Piece(start + 1, code=code, why=why, lines=lines)
+            code = cell.patched(cell.quiet(ast.Expression(statement.value), cell.filename, "eval"))
+            return Piece(start + 1, code=code, mode="eval", why=why, lines=lines, lowers=lowers)
+        code = cell.patched(cell.quiet(ast.Module([statement], []), cell.filename, "exec"))
+        return Piece(start + 1, code=code, why=why, lines=lines, lowers=lowers)
 
     def _numbers_changed(self, piece: Piece) -> bool:
         """True when a number turned out to vary: the plans are void, plan again."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections import OrderedDict
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .backend import TorchBackend
+from .callees import Functions
 from .cell import LoweredCell
+from .dynamo import plain
 from .errors import CellError
 from .functions import functions_of
 from .report import Report
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 _KEPT_CELLS = 256
 _OWN = "tpu_kernel.lowering"
-_RESUMED = "torch_dynamo_resume_in_<module>"
 
 
 class Lowering:
@@ -29,6 +30,8 @@ class Lowering:
         self.backend = backend or TorchBackend()
         self.cells: OrderedDict[tuple[Any, ...], LoweredCell] = OrderedDict()
         self.last: Report | None = None
+        #: Functions that train, lowered for the cells that call them.
+        self.lowered = Functions()
 
     def run(self, source: str, first_line: int = 1, text: str | None = None) -> tuple[Any, Report]:
         """Run transformed Python `source`; its first line is line `first_line` of the cell.
@@ -100,7 +103,10 @@ class Lowering:
         shell = self.shell
         key = self._key(text, interactivity)
         functions = functions_of(shell)
-        cell = LoweredCell(tree, name, shell.user_ns, shell.compile, self.backend, interactivity, functions)
+        namespace, compiler = shell.user_ns, shell.compile
+        cell = LoweredCell(
+            tree, name, namespace, compiler, self.backend, interactivity, functions, self.lowered
+        )
         self.cells[key] = cell
         while len(self.cells) > _KEPT_CELLS:
             self.cells.popitem(last=False)
@@ -132,21 +138,31 @@ def refuse_await(tree: ast.Module) -> None:
 def own_frames(traceback: TracebackType | None, filename: str) -> TracebackType | None:
     """The traceback a plain cell would have: without this package's and Dynamo's wrappers."""
     entries: list[TracebackType] = []
-    module: int | None = None
+    in_cell = False
+    #: How many of them led to this package.
+    callers = 0
     while traceback is not None:
         frame = traceback.tb_frame
-        code = frame.f_code
-        if code.co_filename == filename and (code.co_name == "<module>" or code.co_name.startswith(_RESUMED)):
-            if module is not None:
-                del entries[module:]  # the line that called the run, and what lies between
-            module = len(entries)
-        if not frame.f_globals.get("__name__", "").startswith(_OWN):
+        if frame.f_globals.get("__name__", "").startswith(_OWN):
+            callers = len(entries)
+        else:
+            in_cell = in_cell or frame.f_code.co_filename == filename
+            for at in range(callers - 1, -1, -1):
+                if _same(entries[at].tb_frame.f_code, frame.f_code):
+                    del entries[at:]  # the line that called the run, and what lies between
+                    callers = 0
+                    break
             entries.append(traceback)
         traceback = traceback.tb_next
     result: TracebackType | None = None
-    for entry in reversed(entries if module is None else _from_cell(entries, filename)):
+    for entry in reversed(_from_cell(entries, filename) if in_cell else entries):
         result = before(result, entry)
     return result
+
+
+def _same(caller: CodeType, code: CodeType) -> bool:
+    """Is `code` a run of `caller`, outlined, or the rest of one after a graph break?"""
+    return caller.co_filename == code.co_filename and caller.co_name == plain(code.co_name)
 
 
 def users_frames(traceback: TracebackType | None) -> TracebackType | None:

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from . import backend as compiling
+from .report import Report
 
 #: What is in an optimised program and is no work.
 _NO_WORK = frozenset({"bitcast", "constant", "get-tuple-element", "parameter", "tuple"})
@@ -84,10 +85,15 @@ class TextBackend(compiling.TorchBackend):
             }
         return compiling.program_of(graph, inputs, **options)
 
-    def programs(self, file: str) -> list[ProgramText]:
-        """The programs of a cell, as they were made."""
+    def programs(self, report: Report) -> list[ProgramText]:
+        """The programs of a cell and of the functions it called, as they were made."""
+        told = list(self._told.get(report.file, []))
+        for file, first, last, line in report.called:
+            if file != report.file:
+                made = self._told.get(file, [])
+                told += [((line,), debug) for lines, debug in made if first <= lines[0] <= last]
         found = []
-        for lines, debug in self._told.get(file, []):
+        for lines, debug in told:
             executables = dict(_executables(debug))
             for part in ("forward", "backward"):
                 for text in getattr(debug, f"stablehlo_{part}_text"):

@@ -61,7 +61,11 @@ class CompileMagics(Magics):
           the device;
         - the body of a loop, once for each turn. A training step (`zero_grad`, forward, `backward`,
           `opt.step`) is one program a turn. The loop itself stays Python;
-        - blocks under `torch.no_grad()` or `torch.enable_grad()`.
+        - the same in functions that the cell calls and that train: functions and methods of the
+          notebook or of your own files, and what they call in turn. Also functions with a loop that
+          reads values on the host, such as one that evaluates a model. The functions themselves are
+          left as they are; other functions you call become part of the program that calls them;
+        - blocks under `torch.no_grad()`, `torch.enable_grad()` or `torch.autocast(...)`.
 
         What stays Python, and is named on the card when it touches the device:
 
@@ -74,7 +78,11 @@ class CompileMagics(Magics):
           has its numbers built in, so it would be compiled again each time. Slice on a line of its own
           (`part = X[:, i]`): what is done to `part` is compiled, once;
         - statements that set a `.grad`; `backward()` with arguments, or through a graph that was made
-          before a statement that stayed Python;
+          before a statement that stayed Python, or in another function;
+        - functions that train and are generators, lambdas, `async` or call themselves, use `locals()`,
+          `exec` or names like `self.__name`, are run by a library (`@torch.enable_grad()`), or have no
+          source;
+        - `GradScaler`, which bfloat16 does not need;
         - a name that a function of the notebook changes through `global`.
 
         Where PyTorch's compiler cannot follow, that part runs eagerly, with the same result and the
@@ -114,7 +122,7 @@ class CompileMagics(Magics):
           pass; this shows only if the forward pass raises.
         - A cell that is not valid Python as a whole does not start; IPython runs the statements
           before a `return` outside a function.
-        - Where a function of the notebook is compiled by itself, PyTorch's compiler leaves names that
+        - Where a function of the notebook is traced by PyTorch's compiler, PyTorch's compiler leaves names that
           begin with `__` in the notebook, as it does for any compiled function.
 
         `await` cannot be compiled: put it into a cell of its own. `%%time`, `%%timeit`, `%%capture`
@@ -174,7 +182,7 @@ class CompileMagics(Magics):
             lowering.last = None
         self._show(report, began, cell)
         if isinstance(lowering.backend, TextBackend):
-            self._show_programs(lowering.backend.programs(report.file), chosen.get("save-hlo"))
+            self._show_programs(lowering.backend.programs(report), chosen.get("save-hlo"))
         return value
 
     def _show_programs(self, programs: list[ProgramText], folder: str | None) -> None:
