@@ -75,6 +75,11 @@ CASES = {
         (1, 4),
         4,
         names="torch.tensor(losses), torch.tensor(mean), *model.parameters()",
+        outside=(
+            "line 2 losses.append(loss.item())",
+            "in train, line 10: .item() needs a host value",
+            "Instead: keep it a tensor, and read it after the loop",
+        ),
     ),
     "gradients cleared by hand, after the forward pass": Case(
         step(
@@ -85,11 +90,8 @@ CASES = {
             ),
         ),
         FOUR,
-        (1, 4),
+        (0, 4),
         4,
-    ),
-    "gradients filled with zeros": Case(
-        step(("zero_grad()", "zero_grad(set_to_none=False)")), FOUR, (1, 16), 16
     ),
     "clipping, and values that are returned": Case(
         step(
@@ -112,7 +114,7 @@ CASES = {
         "def train_step(x, y):\n    opt.zero_grad()\n    opt2.zero_grad()\n    loss = F.cross_entropy(m2(model[0](x)), y)\n"
         "    loss.backward()\n    opt.step()\n    opt2.step()\n    scheduler.step()\n    return loss",
         FOUR,
-        (2, 6),
+        (3, 6),
         6,
         names=WEIGHTS + ", *m2.parameters()",
         setup="model = network()\ntorch.manual_seed(4)\nm2 = nn.Linear(64, 10).to('tpu')\n"
@@ -135,7 +137,7 @@ CASES = {
         "        return F.cross_entropy(self.model(x), y)\n    def fit(self, loader):\n        for batch in loader:\n"
         "            loss = self.step(batch)\n        return loss",
         "loss = trainer.fit(batches * 2)",
-        (1, 4),
+        (0, 4),
         4,
         names=WEIGHTS + ", trainer.last, torch.tensor(trainer.steps)",
         setup="model = network()\ntrainer = Trainer(model)",
@@ -157,9 +159,17 @@ CASES = {
             ("opt.step()", "scaler.step(opt)\n    scaler.update()"),
         ),
         FOUR,
-        (1, 4),
-        4,
+        (2, 16),
+        16,
         setup=SGD + "scaler = torch.amp.GradScaler('tpu', enabled=False)",
+        outside=(
+            "line 3 scaler.scale(loss).backward()",
+            "in train_step, line 5: scaler.scale runs on the host",
+            "Instead: bfloat16 needs no GradScaler: loss.backward(), opt.step() in torch.autocast",
+            "line 3 scaler.step(opt)",
+            "in train_step, line 6: scaler.step runs on the host",
+            "Instead: bfloat16 needs no GradScaler: loss.backward(), opt.step() in torch.autocast",
+        ),
     ),
     "autograd.grad and weights by hand": Case(
         "def train_step(x, y):\n    loss = F.cross_entropy(model(x), y)\n    grads = torch.autograd.grad(loss, list(model.parameters()))\n"
@@ -174,9 +184,18 @@ CASES = {
         "    opt.step()\ndef evaluate(loader):\n    model.eval()\n    right = 0\n    with torch.no_grad():\n        for x, y in loader:\n"
         "            right += (model(x).argmax(1) == y).sum().item()\n    model.train()\n    return right",
         "for x, y in batches * 2:\n    loss = forward(x, y)\n    update(loss)\nright = evaluate(batches)",
-        (1, 4),
-        4,
+        (1, 18),
+        18,
         names=WEIGHTS + ", torch.tensor(right)",
+        outside=(
+            "line 4 loss.backward()",
+            "in update, line 5: backward() goes through a graph made before this run",
+            "Instead: keep forward and backward() together, with nothing eager in between",
+            "line 5 model.eval()",
+            "in evaluate, line 8: model.eval sets up the module",
+            "line 5 model.train()",
+            "in evaluate, line 13: model.train sets up the module",
+        ),
     ),
     "decorated by torch, and handed over": Case(
         "@torch.enable_grad()"
@@ -187,5 +206,10 @@ CASES = {
         "loss = train_step(X, Y)\nloss = fit(other_step, batches * 2)",
         (0, 14),
         14,
+        outside=(
+            "line 2 loss = train_step(X, Y)",
+            "train_step runs backward() inside: the library torch calls it",
+            "Instead: write the training step as a function with def in a cell, or into the loop",
+        ),
     ),
 }
