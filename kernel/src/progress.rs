@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use tpu_core::client::{EventKind, Ongoing};
+use tpu_core::readable;
 
 use crate::device;
 use crate::kernel::Kernel;
@@ -209,11 +210,7 @@ fn what(kind: EventKind, name: Option<&str>, bytes: u64) -> String {
     } else {
         name.to_owned()
     };
-    let size = if bytes >= 1 << 30 {
-        format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30))
-    } else {
-        format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
-    };
+    let size = readable(bytes);
     match kind {
         EventKind::Upload => format!("{size} to the device"),
         EventKind::Download => format!("{size} from the device"),
@@ -271,7 +268,7 @@ mod tests {
         };
         assert_eq!(
             ended(&[compile.clone(), transfer, compile]),
-            "compiled 2 large programs in 28.5 s · moved 300.0 MiB from the device in 3.1 s"
+            "compiled 2 large programs in 28.5 s · moved 300.00 MiB from the device in 3.1 s"
         );
     }
 }

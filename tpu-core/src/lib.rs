@@ -26,6 +26,7 @@ mod program;
 mod rewrite;
 mod session;
 mod signature;
+mod size;
 mod trial;
 
 pub use api::Snapshot;
@@ -34,3 +35,4 @@ pub use client::{AttachError, Session};
 #[doc(hidden)]
 pub use plugin::{GetPjrtApi, wrap_table};
 pub use session::{Event, EventKind, Identity};
+pub use size::readable;

@@ -16,6 +16,7 @@ use crate::pjrt::{
     ClientCreateUninitializedBuffer, ClientCreateViewOfDeviceBuffer, Code, Raw, element_bytes,
 };
 use crate::session::{EventKind, Hold, Place, SESSION, Share, Shortage};
+use crate::size::readable;
 
 /// Bytes of a dense array.
 pub fn dense_bytes(dimensions: &[i64], buffer_type: u32) -> u64 {
@@ -49,21 +50,6 @@ fn explain(
         readable(limit),
         readable(live),
     )
-}
-
-/// Bytes as people read them.
-fn readable(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    if bytes < 1024 {
-        return format!("{bytes} bytes");
-    }
-    let mut value = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.2} {}", UNITS[unit])
 }
 
 /// Count a failed call, and hand the failure on.
