@@ -88,10 +88,13 @@ class Cell:
         """Run and answer a cell that awaits; the loop sees to interrupts."""
         try:
             self._before()
-            error = self._error_of(await self.shell.run_prepared_async(self.code, **self._options))
+            try:
+                error = self._error_of(await self.shell.run_prepared_async(self.code, **self._options))
+            except BaseException as failure:  # noqa: BLE001
+                error = self._show(failure)
+            content = self._content(self._after(error))
         except BaseException as failure:  # noqa: BLE001
-            error = self._show(failure)
-        content = self._content(self._after(error))
+            content = self._content(self._show(failure))
         interrupts.idle()
         self._answer(content)
 
@@ -166,12 +169,17 @@ class Cell:
         return content
 
     def _answer(self, content: dict[str, Any]) -> None:
-        """Send the reply."""
+        """Send the reply, whatever else fails."""
         status = content["status"]
         if os.getpid() != PID:
             end_forked_child(status == "ok")
-        if self._on_main and (watch := watch_module()) is not None:
-            watch.end()
+        for end in (self._end_watch, self._end_parent, self.shell.end_cell):
+            try:
+                end()
+            except BaseException:  # noqa: BLE001  without a reply the front end waits for ever
+                from .loop import report_fault
+
+                report_fault()
         metadata = {
             "started": self.started,
             "dependencies_met": True,
@@ -183,11 +191,16 @@ class Cell:
         except Exception as failure:  # noqa: BLE001  what the cell put there is not JSON
             self.shell.log.warning("left out of the reply of cell %s: %s", self.cell_id, failure)
             body = jsontext.dumps(content | {"user_expressions": {}, "payload": []})
-        self.shell.kernel.parents.end(self.request)
-        self.shell.end_cell()
         abort = status == "error" and self.stop_on_error and not self.silent
         _kernel.reply(self.request, body, jsontext.dumps(metadata), abort=abort)
         trace(True)
+
+    def _end_watch(self) -> None:
+        if self._on_main and (watch := watch_module()) is not None:
+            watch.end()
+
+    def _end_parent(self) -> None:
+        self.shell.kernel.parents.end(self.request)
 
 
 def as_shown(error: BaseException) -> BaseException:

@@ -9,6 +9,7 @@ then on the loop is asyncio's, and tasks that a cell left go on between cells.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import select
 import sys
@@ -221,7 +222,11 @@ class ShellLoop:
 def report_fault(failure: BaseException | None = None) -> None:
     """Something of ours failed outside a cell: say so in the server's log, and go on."""
     lines = traceback.format_exception(failure) if failure is not None else [traceback.format_exc()]
-    with open(_kernel.original_fd(2), "w", encoding="utf-8", errors="replace") as log:
+    # a full disk or a log that nobody reads any more is no reason to stop
+    with (
+        contextlib.suppress(OSError),
+        open(_kernel.original_fd(2), "w", encoding="utf-8", errors="replace") as log,
+    ):
         log.write("tpu_kernel: a request failed inside the kernel:\n" + "".join(lines))
 
 
