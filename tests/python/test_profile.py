@@ -288,3 +288,17 @@ def test_more_launches_than_find_room_are_counted_and_said(device: Notebook, fol
     assert recorded["otherData"]["events_lost"] == missing > 1000
     assert len(slices(recorded, "execute")) == 22_000 - missing
     device.run("r.MOST_BYTES = most")
+
+
+def test_an_interrupt_while_a_profile_begins_leaves_nothing_of_it_on(new_notebook: Notebook) -> None:
+    new_notebook.run(
+        "from tpu_kernel.profiling.xprof import XProf; import threading; begin = XProf.begin\n"
+        "def interrupted(trace): raise KeyboardInterrupt\nXProf.begin = interrupted"
+    )
+    result = new_notebook.run("%%tpu_profile --xprof\nran = True", patience=60)
+    assert result.content["ename"] == "KeyboardInterrupt"
+    left = new_notebook.run(
+        "XProf.begin = begin; from tpu_kernel.lowering import backend\n"
+        "'ran' in globals(), backend.watch, [t.name for t in threading.enumerate() if 'profile' in t.name]"
+    )
+    assert left.text == "(False, None, [])"

@@ -98,12 +98,12 @@ class ProfileMagics(Magics):
             trace = XProf(folder / "xprof") if "xprof" in chosen else None
             lowering = Lowering(self.shell, EagerBackend())
             _check(self.shell, cell)
-            recording = Recording(self.shell, label, run_body.__code__)
-            if trace is not None:
-                trace.begin()
             error: BaseException | None = None
             value = None
+            recording = Recording(self.shell, label, run_body.__code__)
             try:
+                if trace is not None:
+                    trace.begin()
                 value = run_body(self.shell, lowering, _MAGIC, cell)[0]
             except BaseException as raised:
                 error = raised

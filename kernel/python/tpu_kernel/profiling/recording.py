@@ -70,14 +70,15 @@ class Recording:
             failure = device.drain()
         except KeyboardInterrupt as interrupt:
             samples, failure = self._sampler.samples, interrupt
-        wall = time.monotonic_ns() - self._ns
-        after = device.snapshot() or {}
-        cursor, events, programs = self._cursor, [], []
-        if after:
-            next_event, events = _kernel.tpu_events(self._cursor)
-            cursor = next_event
-            _, programs = _kernel.tpu_programs(0)
-        _kernel.tpu_keep_events(0)
+        try:
+            wall = time.monotonic_ns() - self._ns
+            after = device.snapshot() or {}
+            cursor, events, programs = self._cursor, [], []
+            if after:
+                cursor, events = _kernel.tpu_events(self._cursor)
+                _, programs = _kernel.tpu_programs(0)
+        finally:
+            _kernel.tpu_keep_events(0)
         timeline = build(
             self._label,
             events,

@@ -34,11 +34,10 @@ class XProf:
         )
         try:
             _impl.start_trace(self.folder, options)
+            self._running = True
             _profiler_backend._push_enable_profiler()
         except Exception as error:  # noqa: BLE001  whatever it is, the cell runs
             self.problem = str(error).partition("\n")[0]
-            return
-        self._running = True
 
     def end(self) -> list[Path]:
         """End; the files that were written."""
@@ -49,8 +48,10 @@ class XProf:
 
         before = self._files()
         try:
-            _profiler_backend._pop_enable_profiler()
-            _impl.stop_trace()
+            try:
+                _profiler_backend._pop_enable_profiler()
+            finally:
+                _impl.stop_trace()
         except Exception as error:  # noqa: BLE001
             self.problem = str(error).partition("\n")[0]
         files = sorted({path for path, _ in self._files() - before})
