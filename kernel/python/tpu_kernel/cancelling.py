@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from functools import partial
 from types import TracebackType
 
 from . import _kernel, device
@@ -18,6 +19,7 @@ from .parent import PARENT
 REFUSED = "cancelled by an interrupt before it ran on the device"
 #: A further interrupt is obeyed when what the device has begun goes on for longer.
 _PATIENCE = 2.0
+_TICK = 0.05
 _MOST_NAMES = 10
 _finishing = threading.Lock()
 
@@ -33,8 +35,10 @@ def tell() -> None:
         _settle()
         if _kernel.tpu_resume():
             token = PARENT.set(device.ended_cell())
-            print(_report(), file=sys.stderr)
-            PARENT.reset(token)
+            try:
+                print(_report(), file=sys.stderr)
+            finally:
+                PARENT.reset(token)
 
 
 def as_interrupt(
@@ -63,16 +67,15 @@ def as_interrupt(
 def _settle() -> None:
     begun = time.monotonic()
     job = device.wait_apart()
-    while True:
-        try:
-            if job.done.acquire(timeout=0.05):
-                break
-        except KeyboardInterrupt:
-            # the one that began this, or an impatient further one
-            if time.monotonic() - begun > _PATIENCE:
-                raise
-    while not _kernel.tpu_drain(0.05):
-        pass
+    for is_over in (partial(job.done.acquire, timeout=_TICK), partial(_kernel.tpu_drain, _TICK)):
+        over = False
+        while not over:
+            try:
+                over = is_over()
+            except KeyboardInterrupt:
+                # the one that began this, or an impatient further one
+                if time.monotonic() - begun > _PATIENCE:
+                    raise
 
 
 def _report() -> str:
