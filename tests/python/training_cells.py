@@ -197,6 +197,38 @@ CASES = {
             "in evaluate, line 13: model.train sets up the module",
         ),
     ),
+    "backward of an expression": Case(
+        "",
+        "for x, y in batches * 2:\n    opt.zero_grad()\n    F.cross_entropy(model(x), y).backward()\n    opt.step()",
+        (1, 4),
+        4,
+        names=WEIGHTS.partition(", ")[2],
+    ),
+    "backward through a loss of an earlier cell too": Case(
+        "",
+        "loss = F.cross_entropy(model(X), Y) + earlier\nloss.backward()",
+        (2, 11),
+        11,
+        setup=SGD + "earlier = model(X).mean()",
+        outside=(
+            "line 3 loss.backward()",
+            "backward() goes through a graph made before this run",
+            "Instead: keep forward and backward() together, with nothing eager in between",
+        ),
+    ),
+    "backward of an expression over losses of an earlier cell": Case(
+        "",
+        "torch.stack([F.cross_entropy(model(X), Y), *earlier]).sum().backward()",
+        (0, 27),
+        27,
+        names=WEIGHTS.partition(", ")[2],
+        setup=SGD + "earlier = [model(x).mean() for x, _ in batches]",
+        outside=(
+            "line 2 torch.stack([F.cross_entropy(model(X), Y), *earlier]).sum()…",
+            "backward() goes through a graph made before this run",
+            "Instead: keep forward and backward() together, with nothing eager in between",
+        ),
+    ),
     "decorated by torch, and handed over": Case(
         "@torch.enable_grad()"
         + STEP

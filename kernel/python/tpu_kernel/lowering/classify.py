@@ -14,7 +14,7 @@ from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import values as v
-from .gradients import method_call, spends, stepped_name, stores_gradient
+from .gradients import computes_loss, method_call, older_graph, spends, stepped_name, stores_gradient
 from .known import BUILTINS_TRACED, CONTEXTS, FACTORIES, MODULE_SETUP, TORCH_HOST, TORCH_HOST_MODULES
 from .names import Names, counted_name, walked
 from .optimizers import refusal
@@ -96,9 +96,8 @@ class Classifier:
         if stores_gradient(statement):
             return "sets a gradient"
         spent = spends(statement)
-        if spent is not None and not spent & local:
-            name = "backward" if method_call(statement, "backward") else "autograd.grad"
-            return f"`{name}()` goes through a graph made before this run"
+        if spent is not None and not spent & local and not computes_loss(statement):
+            return older_graph(statement)
         optimizer = next((name for name in names.reads if kinds.get(name) in v.OPTIMIZERS), None)
         if (
             optimizer is not None
@@ -318,7 +317,7 @@ def asks_length(statement: ast.stmt, kinds: dict[str, str]) -> bool:
             asked |= {id(each) for each in node.args if isinstance(each, ast.Name)}
     for node in ast.walk(statement):
         if isinstance(node, ast.Name) and kinds.get(node.id) in v.ON_DEVICE:
-            (other if id(node) not in asked or kinds[node.id] == v.DEVICE else set()).add(node.id)
+            (other if id(node) not in asked or kinds[node.id] in (v.DEVICE, v.GRAPH) else set()).add(node.id)
     called = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
     plain = all(isinstance(each, ast.Name) and hasattr(builtins, each.id) for each in called)
     return bool(asked) and not other and plain

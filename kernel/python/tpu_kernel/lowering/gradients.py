@@ -45,6 +45,19 @@ def spends(statement: ast.stmt) -> set[str] | None:
     return None
 
 
+def computes_loss(statement: ast.stmt) -> bool:
+    """`loss_of(net(x), y).backward()`: what it goes through is made in the statement itself."""
+    call = method_call(statement, "backward")
+    loss = call.func.value if call is not None else statement.value.args[0]  # type: ignore[attr-defined]
+    return any(isinstance(node, (ast.Call, ast.BinOp)) for node in ast.walk(loss))
+
+
+def older_graph(statement: ast.stmt) -> str:
+    """Why a statement that computes gradients of something from before the run stays eager."""
+    name = "backward" if method_call(statement, "backward") else "autograd.grad"
+    return f"`{name}()` goes through a graph made before this run"
+
+
 def clears_by_hand(statement: ast.stmt) -> bool:
     """`w.grad = None`, or that for each parameter of a module."""
     match statement:
@@ -111,6 +124,18 @@ def ignores_gradients(statement: ast.stmt, classifier: Classifier, local: set[st
     return True
 
 
+def gone_through(statements: list[ast.stmt]) -> set[str]:
+    """Names from before `statements` whose graph a `backward()` among them goes through."""
+    names: set[str] = set()
+    for statement in reversed([inner for each in statements for inner in _flat(each)]):
+        if _bound(statement) & names:
+            if isinstance(statement, ast.Assign):
+                names -= _bound(statement)
+            names |= _loaded(statement.value)  # type: ignore[attr-defined]
+        names |= spends(statement) or set()
+    return names
+
+
 def used_up(statements: list[ast.stmt]) -> set[str]:
     """Names bound in `statements` whose graph a `backward()` among them goes through."""
     names: set[str] = set()
@@ -125,6 +150,12 @@ def used_up(statements: list[ast.stmt]) -> set[str]:
         if after and (bound := _bound(statement)) and _loaded(statement.value) & names:  # type: ignore[attr-defined]
             names |= bound
     return names
+
+
+def _flat(statement: ast.stmt) -> list[ast.stmt]:
+    """The simple statements of a block."""
+    body = getattr(statement, "body", None)
+    return [inner for each in body for inner in _flat(each)] if isinstance(body, list) else [statement]
 
 
 def _bound(statement: ast.stmt) -> set[str]:

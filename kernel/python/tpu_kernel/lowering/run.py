@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 from . import values as v
 from .calls import asking
 from .classify import Verdict, asks_length
-from .gradients import clears_by_hand, ignores_gradients, method_call, stepped_name
+from .gradients import (
+    clears_by_hand,
+    gone_through,
+    ignores_gradients,
+    method_call,
+    older_graph,
+    stepped_name,
+)
 from .names import counted_name, names_of
 from .outline import Outlined, outline
 
@@ -133,6 +140,8 @@ class Run:
             rebound = (names.reads | names.writes | names.maybe) & hazards.written
             if rebound and verdict.device:
                 verdict = Verdict(False, f"a function of the notebook changes `{min(rebound)}`")
+            if verdict.device and self._goes_through_older(start, end, moved, kinds):
+                verdict = Verdict(False, older_graph(self.statements[end]))
             if end == start and not verdict.device:
                 return self._module_piece(start, verdict.why, verdict.lowers)
             if not verdict.device or names.reads & maybe:
@@ -150,6 +159,14 @@ class Run:
             if any(hazards.reads(name) for name in names.writes | names.maybe):
                 break
         return self._outlined_piece(start, end, moved, kinds)
+
+    def _goes_through_older(self, start: int, end: int, moved: set[int], kinds: dict[str, str]) -> bool:
+        """Does the last statement compute gradients through a graph from before the run?
+
+        A program would go through what it was handed as if it had no graph.
+        """
+        kept = [self.statements[index] for index in range(start, end + 1) if index not in moved]
+        return any(kinds.get(name) in v.WITH_GRAPH for name in gone_through(kept))
 
     def _clears_gradients(self, index: int, bound: set[str]) -> bool:
         """`opt.zero_grad()`, `model.zero_grad()`, `w.grad = None`: host work that no program may contain."""

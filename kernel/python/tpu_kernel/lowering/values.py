@@ -15,6 +15,8 @@ from .optimizers import refusal
 
 # What a value is, as one letter: part of the key under which a plan is kept.
 DEVICE = "D"  # a tensor on the device, or something that holds or reaches one
+GRAPH = "G"  # a tensor on the device that was computed from what has gradients, so that it has a graph
+GRAPHS = "K"  # list, tuple, dict that holds such tensors
 OFF_DEVICE = "C"  # a tensor on the CPU although there is a device, or a module made of such
 OPTIMIZER = "O"  # its step can go into a program
 EAGER_OPTIMIZER = "E"  # it cannot
@@ -26,7 +28,8 @@ HOST = "H"
 ABSENT = "-"
 
 OPTIMIZERS = frozenset({OPTIMIZER, EAGER_OPTIMIZER})
-ON_DEVICE = frozenset({DEVICE, MODULE, CONTAINER}) | OPTIMIZERS
+WITH_GRAPH = frozenset({GRAPH, GRAPHS})
+ON_DEVICE = frozenset({DEVICE, MODULE, CONTAINER}) | WITH_GRAPH | OPTIMIZERS
 _PLAIN = frozenset({str, bytes, bool, type(None), complex, range, slice})
 
 
@@ -63,7 +66,9 @@ class Values:
         if kind in _PLAIN:
             return HOST
         if isinstance(value, self.tensor):
-            return DEVICE if value.device.type == self.home else OFF_DEVICE
+            if value.device.type != self.home:
+                return OFF_DEVICE
+            return DEVICE if value.grad_fn is None else GRAPH
         if (
             kind is FunctionType
             or kind is BuiltinFunctionType
@@ -100,7 +105,9 @@ class Values:
                 continue
             if kind == OFF_DEVICE:
                 return OFF_DEVICE
-            if kind != HOST:
+            if kind in WITH_GRAPH or found == GRAPHS:
+                found = GRAPHS
+            elif kind != HOST:
                 found = CONTAINER
         return found
 
@@ -117,7 +124,7 @@ class Values:
         if isinstance(value, (self.tensor, self.module, self.optimizer)):
             return self.kind(value) in ON_DEVICE
         if type(value) in (list, tuple, dict):
-            return self._container_kind(value) == CONTAINER
+            return self._container_kind(value) in (CONTAINER, GRAPHS)
         return depth > 0 and self._object_reaches(value, depth)
 
     def reaches(self, function: Any, depth: int = 3) -> bool:
