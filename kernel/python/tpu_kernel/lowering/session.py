@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .backend import TorchBackend
+from .backend import EagerBackend, TorchBackend
 from .callees import Functions
 from .cell import LoweredCell
 from .dynamo import plain
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
 
 _KEPT_CELLS = 256
 _OWN = "tpu_kernel.lowering"
+#: Dynamo's books and settings are the process's: one thread at a time has cells compiled.
+_compiling = threading.RLock()
+_BESIDE = "It ran as it is: another cell was running compiled, and one at a time can."
+_WAIT = "another cell is running compiled, and one at a time can: run this when that one has ended"
 
 
 class Lowering:
@@ -39,36 +46,67 @@ class Lowering:
         `text` is the whole cell as the front end has it; the value is the last expression's.
         Exceptions are the cell's own, with the cell's own frames.
         """
-        shell = self.shell
-        shown = "\n" * (first_line - 1) + source
-        name = shell.compile.cache(shown, running_number(shell), raw_code=text or source)
-        interactivity = shell.ast_node_interactivity
-        cell = self._known(shown, interactivity)
-        if cell is None:
-            tree = shell.transform_ast(shell.compile.ast_parse(shown, name))
-            cell = self._lower(tree, name, shown, interactivity)
-        return self._execute(cell)
+        with self._turn() as has_turn:
+            if not has_turn:
+                if self.backend.fullgraph:
+                    raise CellError(_WAIT)
+                value, report = Lowering(self.shell, EagerBackend()).run(source, first_line, text)
+                report.note(_BESIDE)
+                return value, report
+            shell = self.shell
+            shown = "\n" * (first_line - 1) + source
+            name = shell.compile.cache(shown, running_number(shell), raw_code=text or source)
+            interactivity = shell.ast_node_interactivity
+            cell = self._known(shown, interactivity)
+            if cell is None:
+                tree = shell.transform_ast(shell.compile.ast_parse(shown, name))
+                cell = self._lower(tree, name, shown, interactivity)
+            return self._execute(cell)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other thread has a cell compiled meanwhile; CellError when one does now."""
+        with self._turn() as has_turn:
+            if not has_turn:
+                raise CellError(_WAIT)
+            yield
+
+    @contextmanager
+    def _turn(self) -> Iterator[bool]:
+        """May this compile now? Until the end of the block no other thread may."""
+        if isinstance(self.backend, EagerBackend):
+            yield True
+        elif not _compiling.acquire(blocking=False):
+            yield False
+        else:
+            try:
+                yield True
+            finally:
+                _compiling.release()
 
     def explain(self, source: str, first_line: int, text: str) -> Explanation:
         """What `run` would make of it, without running it."""
         from .explain import ExplainBackend, Explanation
 
-        shell = self.shell
-        shown = "\n" * (first_line - 1) + source
-        name = shell.compile.cache(shown, running_number(shell), raw_code=text)
-        tree = shell.transform_ast(shell.compile.ast_parse(shown, name))
-        refuse_await(tree)
-        names = dict(shell.user_ns)
-        functions = functions_of(shell)
-        explanation = Explanation(
-            LoweredCell(tree, name, names, shell.compile, ExplainBackend(), "last_expr", functions)
-        )
-        explanation.look()
-        return explanation
+        with self.alone():
+            shell = self.shell
+            shown = "\n" * (first_line - 1) + source
+            name = shell.compile.cache(shown, running_number(shell), raw_code=text)
+            tree = shell.transform_ast(shell.compile.ast_parse(shown, name))
+            refuse_await(tree)
+            names = dict(shell.user_ns)
+            functions = functions_of(shell)
+            explanation = Explanation(
+                LoweredCell(tree, name, names, shell.compile, ExplainBackend(), "last_expr", functions)
+            )
+            explanation.look()
+            return explanation
 
     def run_tree(self, tree: ast.Module, name: str, text: str, interactivity: str) -> tuple[Any, Report]:
         """Run a cell that IPython has parsed already; `text` is what it was made from."""
-        return self._execute(self._known(text, interactivity) or self._lower(tree, name, text, interactivity))
+        with self.alone():
+            cell = self._known(text, interactivity) or self._lower(tree, name, text, interactivity)
+            return self._execute(cell)
 
     def _execute(self, cell: LoweredCell) -> tuple[Any, Report]:
         self.last = None

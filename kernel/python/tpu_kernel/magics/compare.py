@@ -20,7 +20,7 @@ from IPython.utils.capture import capture_output
 
 from .. import compiles
 from ..cards import show
-from ..lowering import Lowering
+from ..lowering import CellError, Lowering
 from ..lowering.backend import EagerBackend
 from . import measure
 from .restoring import Snapshot, has_attributes, reached
@@ -66,6 +66,14 @@ class Comparison:
 
 def compare(shell: Any, lowering: Lowering, magic: str, body: str) -> Any:
     """Run the cell both ways in turn, show the card; the value of the last (compiled) run."""
+    try:
+        with lowering.alone():
+            return _compare_alone(shell, lowering, magic, body)
+    except CellError as error:
+        raise UsageError(f"{magic}: {error}") from None
+
+
+def _compare_alone(shell: Any, lowering: Lowering, magic: str, body: str) -> Any:
     from ..cards.compare import CompareCard
 
     compiles.overlook()

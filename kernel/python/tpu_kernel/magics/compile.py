@@ -127,7 +127,8 @@ class CompileMagics(Magics):
 
         `await` cannot be compiled: put it into a cell of its own. `%%time`, `%%timeit`, `%%capture`
         and `%%prun` may stand above or below; the body of another cell magic is not compiled. There
-        is no card under `%%timeit`. Of `%%tpu_eager` and `%%tpu_compile`, the lower one counts.
+        is no card under `%%timeit`. One cell at a time is compiled: one that a subshell runs meanwhile
+        runs as it is, and its card says so. Of `%%tpu_eager` and `%%tpu_compile`, the lower one counts.
         """
         value = self._run(line, cell)
         # As IPython's `output_can_be_silenced`, which reads every cell for it.
