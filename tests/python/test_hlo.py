@@ -116,12 +116,13 @@ def test_asking_for_a_program_uses_no_device(notebook: Notebook) -> None:
         notebook,
         """from tpu_kernel import _kernel, device
 from tpu_kernel.magics.running import lowering_of
+from tpu_kernel.lowering import Report
 from tpu_kernel.lowering.texts import TextBackend
 from tpu_kernel.magics import measure
 before = measure.counters(settle=True)
 backend = lowering_of(get_ipython(), "hlo", TextBackend).backend
-(file,) = [file for file in backend._told][-1:]
-texts = [program.optimized.text() for program in backend.programs(file)]
+(file,) = {ran.file for ran in backend._ran}
+texts = [program.optimized.text() for program in backend.programs(Report(file))]
 (len(texts), "ENTRY" in texts[0], measure.counters(settle=True) == before)""",
     )
     assert told.text == "(1, True, True)"
@@ -139,6 +140,17 @@ def test_breaks_give_programs_that_are_told_apart(notebook: Notebook) -> None:
     assert ["multiply", "1", "2"] in [line.split() for line in lines]
     assert shown["text/html"].count("<details>") == 6
     assert "`--save-hlo" not in shown["text/html"]
+
+
+def test_the_programs_of_a_run_are_shown_not_those_of_earlier_runs(notebook: Notebook) -> None:
+    def shapes(rows: int) -> list[str]:
+        notebook.run(f"rows = torch.ones({rows}, 5).to('tpu')", patience=120)
+        (_, shown) = cards(notebook, "%%tpu_compile --hlo\nwide = rows * 2 + 1")
+        return sorted(set(re.findall(r"f32\[\d+,5\]", shown["text/plain"] + shown["text/html"])))
+
+    assert shapes(6) == ["f32[6,5]"]
+    assert shapes(7) == ["f32[7,5]"]
+    assert shapes(6) == ["f32[6,5]"]  # compiled earlier, and run now
 
 
 def test_a_long_program_is_cut_and_says_so(notebook: Notebook) -> None:

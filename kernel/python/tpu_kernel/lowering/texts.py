@@ -6,15 +6,19 @@ either without the option.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import backend as compiling
 from .report import Report
+
+if TYPE_CHECKING:
+    from .cell import LoweredCell
 
 #: What is in an optimised program and is no work.
 _NO_WORK = frozenset({"bitcast", "constant", "get-tuple-element", "parameter", "tuple"})
@@ -63,12 +67,27 @@ class ProgramText:
         return Counter(name for name in names if name != "return")
 
 
+@dataclass(eq=False)
+class _Told:
+    """What TorchTPU told of a graph's programs: the file and lines it was traced in."""
+
+    file: str
+    lines: tuple[int, ...]
+    programs: list[Any] = field(default_factory=list)
+
+
 class TextBackend(compiling.TorchBackend):
-    """Compiles as always, and keeps the text of what it compiles, by cell."""
+    """Compiles as always, and keeps the text of what it compiles as long as the program is kept."""
 
     def __init__(self) -> None:
-        #: File of a cell -> lines and what TorchTPU told of each of its programs.
-        self._told: dict[str, list[tuple[tuple[int, ...], Any]]] = {}
+        #: Those that the last run of a cell ran, in the order of their first calls.
+        self._ran: list[_Told] = []
+
+    @contextlib.contextmanager
+    def session(self, cell: LoweredCell) -> Iterator[None]:
+        self._ran = []
+        with super().session(cell):
+            yield
 
     @property
     def program_of(self) -> Callable[..., Any]:
@@ -76,22 +95,27 @@ class TextBackend(compiling.TorchBackend):
 
     def _program_of(self, graph: Any, inputs: Any, **options: Any) -> Callable[..., Any]:
         outlined = compiling.running
-        if outlined is not None:
-            told = self._told.setdefault(outlined.function.__code__.co_filename, [])
-            options["options"] = {
-                "debug_callback": lambda debug: told.append((outlined.lines, debug)),
-                # A program from PyTorch's own cache would come without its text.
-                "serializable": False,
-            }
-        return compiling.program_of(graph, inputs, **options)
+        if outlined is None:
+            return compiling.program_of(graph, inputs, **options)
+        told = _Told(outlined.function.__code__.co_filename, outlined.lines)
+        # A program from PyTorch's own cache would come without its text.
+        options["options"] = {"debug_callback": told.programs.append, "serializable": False}
+        program = compiling.program_of(graph, inputs, **options)
+
+        def noted(*arguments: Any) -> Any:
+            if told not in self._ran:
+                self._ran.append(told)
+            return program(*arguments)
+
+        return noted
 
     def programs(self, report: Report) -> list[ProgramText]:
-        """The programs of a cell and of the functions it called, as they were made."""
-        told = list(self._told.get(report.file, []))
+        """The programs that a run of a cell and the functions it called ran."""
+        told = [(ran.lines, each) for ran in self._ran if ran.file == report.file for each in ran.programs]
         for file, first, last, line in report.called:
             if file != report.file:
-                made = self._told.get(file, [])
-                told += [((line,), debug) for lines, debug in made if first <= lines[0] <= last]
+                made = [ran for ran in self._ran if ran.file == file and first <= ran.lines[0] <= last]
+                told += [((line,), each) for ran in made for each in ran.programs]
         found = []
         for lines, debug in told:
             executables = dict(_executables(debug))
