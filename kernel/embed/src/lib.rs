@@ -54,7 +54,7 @@ mod _kernel {
     #[pymodule_export]
     use crate::shared::{connection_file, owner, session_id, start};
     #[pymodule_export]
-    use crate::shells::{Shell, main_shell, raise_in_thread, subshell_ids};
+    use crate::shells::{Shell, main_shell, raise_in_thread, subshell_ids, swap_sigint};
     #[pymodule_export]
     use crate::tpu::{
         hlo_text, tpu_attach, tpu_cancelling, tpu_drain, tpu_events, tpu_holdings, tpu_identity,

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use tpu_kernel::{Service, Subshell};
 
 use crate::requests::Request;
@@ -76,4 +78,22 @@ pub fn raise_in_thread(_py: Python<'_>, ident: std::ffi::c_ulong) {
         let failure = pyo3::ffi::PyExc_KeyboardInterrupt;
         pyo3::ffi::PyThreadState_SetAsyncExc(ident.cast_signed(), failure);
     }
+}
+
+/// How often a handler may raise while it is being replaced.
+const MOST_RAISED: usize = 100;
+
+#[pyfunction]
+pub fn swap_sigint(py: Python<'_>, handler: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    static SIGNAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let set = SIGNAL.import(py, "_signal", "signal")?;
+    for _ in 0..MOST_RAISED {
+        match set.call1((libc::SIGINT, handler)) {
+            Ok(before) => return Ok(before.unbind()),
+            // Not the main thread: its handlers are none of this one's business.
+            Err(fault) if fault.is_instance_of::<PyValueError>(py) => break,
+            Err(_) => {}
+        }
+    }
+    Ok(py.None())
 }

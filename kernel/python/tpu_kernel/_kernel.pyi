@@ -107,6 +107,12 @@ def subshell_ids() -> list[str]: ...
 def raise_in_thread(ident: int) -> None:
     """Raise KeyboardInterrupt in a Python thread when it next runs Python code."""
 
+def swap_sigint(handler: object) -> object:
+    """Make `handler` that of SIGINT and give the one before, on the main thread; elsewhere nothing is done.
+
+    `signal.signal` first lets the old handler see a signal that is pending, and does nothing when that raises:
+    here what it raises is passed over. No Python code runs in between that could be interrupted."""
+
 def unraisable(failure: object) -> None:
     """For `sys.unraisablehook`: a KeyboardInterrupt that landed in a destructor of the main thread is
     sent again, so that the cell feels it; anything else goes to `sys.__unraisablehook__`."""

@@ -55,8 +55,9 @@ def run(kernel: Any, request: _kernel.Request) -> None:
     kernel.parents.begin(request)
     try:
         dispatch(kernel, request)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         kernel.shell.showtraceback()
+        interrupt._tpu_shown = True  # type: ignore[attr-defined]
         raise
     finally:
         kernel.parents.end(request)

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from . import _kernel, interrupts, jsontext
+from .errors import safe_str
 from .parent import PARENT
-from .shell import NotebookShell, safe_str
+from .shell import NotebookShell
 
 PID = os.getpid()
 #: A cell with one of these may say something in vain: `explain.silent` looks at it.
@@ -65,38 +66,47 @@ class Cell:
 
     def run(self) -> Coroutine[Any, Any, None] | None:
         """Run and answer the cell; or the coroutine that does, when the cell awaits."""
+        expressions: dict[str, Any] = {}
         try:
             with interrupts.raising():
                 if self.shell.prepare(self.code):
                     return self._run_async()
-                content = self._run()
+                error = self._run()
+                expressions = self._expressions(error)
         except BaseException as failure:  # noqa: BLE001  an interrupt that came outside the cell's own code
+            # first of all, and no call of Python's: another one may be on its way
+            _kernel.swap_sigint(interrupts.note)
             interrupts.idle()
-            content = self._content(self._show(failure))
-        self._answer(content)
+            error = self._show(failure)
+        self._answer(self._content(error, expressions))
         return None
 
-    def _run(self) -> dict[str, Any]:
+    def _run(self) -> BaseException | None:
         try:
             self._before()
             error = self._error_of(self.shell.run_cell(self.code, **self._options))
         except BaseException as failure:  # noqa: BLE001
             error = self._show(failure)
-        return self._content(self._after(error))
+        return self._after(error)
 
     async def _run_async(self) -> None:
         """Run and answer a cell that awaits; the loop sees to interrupts."""
+        expressions: dict[str, Any] = {}
+        try:
+            error = self._after(await self._await())
+            expressions = self._expressions(error)
+        except BaseException as failure:  # noqa: BLE001
+            _kernel.swap_sigint(interrupts.note)
+            error = self._show(failure)
+        interrupts.idle()
+        self._answer(self._content(error, expressions))
+
+    async def _await(self) -> BaseException | None:
         try:
             self._before()
-            try:
-                error = self._error_of(await self.shell.run_prepared_async(self.code, **self._options))
-            except BaseException as failure:  # noqa: BLE001
-                error = self._show(failure)
-            content = self._content(self._after(error))
+            return self._error_of(await self.shell.run_prepared_async(self.code, **self._options))
         except BaseException as failure:  # noqa: BLE001
-            content = self._content(self._show(failure))
-        interrupts.idle()
-        self._answer(content)
+            return self._show(failure)
 
     def _before(self) -> None:
         """Tell the device whose work comes now."""
@@ -113,9 +123,11 @@ class Cell:
         if not self.silent and (watch := watch_module()) is not None:
             watch.begin(self.request.parent)
 
-    @staticmethod
-    def _error_of(result: Any) -> BaseException | None:
-        return None if result is None else result.error_before_exec or result.error_in_exec
+    def _error_of(self, result: Any) -> BaseException | None:
+        error = None if result is None else result.error_before_exec or result.error_in_exec
+        if isinstance(error, KeyboardInterrupt) and self.shell.ended_by is not None:
+            return self.shell.ended_by  # it had failed before
+        return error
 
     def _after(self, error: BaseException | None) -> BaseException | None:
         """Wait for the device; then the error of the cell, if any."""
@@ -141,28 +153,38 @@ class Cell:
         return as_shown(error)
 
     def _show(self, failure: BaseException) -> BaseException:
-        """Report an error that came from outside the cell's own frames."""
+        """Report an error that came from outside the cell's own frames; the cell's error."""
+        if isinstance(failure, KeyboardInterrupt) and self.shell.ended_by is not None:
+            return self.shell.ended_by  # it had failed before
         self.shell.last_execution_succeeded = False
         bare = failure.with_traceback(None)
-        self.shell.showtraceback((type(bare), bare, None))
+        with interrupts.held():
+            self.shell.showtraceback((type(bare), bare, None))
+            self.shell.ends_cell(as_shown(bare))
         return as_shown(bare)
 
-    def _content(self, error: BaseException | None) -> dict[str, Any]:
-        """The content of the reply."""
+    def _expressions(self, error: BaseException | None) -> dict[str, Any]:
+        """What the front end wants to know beside, after a cell without an error."""
+        wanted = error is None and self.shell.error_while_displaying is None and self.user_expressions
+        return self.shell.user_expressions(self.user_expressions) if wanted else {}
+
+    def _content(self, error: BaseException | None, expressions: dict[str, Any]) -> dict[str, Any]:
+        """The content of the reply. An interrupt is shown, whatever came in between."""
+        if isinstance(error, KeyboardInterrupt) and not self.shell.last_traceback:
+            error = self._show(error)
         shell = self.shell
         content: dict[str, Any] = {
             "status": "ok",
             "execution_count": shell.execution_count - 1,
-            "user_expressions": {},
+            "user_expressions": expressions,
             "payload": shell.payload_manager.read_payload(),
         }
         shell.payload_manager.clear_payload()
         if error is not None:
-            content["ename"], content["evalue"] = type(error).__name__, safe_str(error)
+            text = shell.ended_with if error is shell.ended_by else safe_str(error)
+            content["ename"], content["evalue"] = type(error).__name__, text
         elif shell.error_while_displaying is not None:
             content["ename"], content["evalue"] = shell.error_while_displaying
-        elif self.user_expressions:
-            content["user_expressions"] = shell.user_expressions(self.user_expressions)
         if "ename" in content:
             content["status"] = "error"
             content["traceback"] = shell.last_traceback

@@ -87,14 +87,38 @@ def _table(shell: NotebookShell) -> dict[str, Any]:
     from . import holders
 
     table = holders.table(shell.user_ns, counters["live_bytes"])
+    largest = table.holdings[:_MOST_ROWS]
+    live = {cell["cell"]: cell["live_bytes"] for cell in device.holdings()["cells"]}
+    cells = made_by([holding.bytes for holding in largest], live, shared=table.rest < 0)
     rows = [
         {
             "name": holding.names[0] if holding.names else "",
             "shape": str(list(holding.shape)),
             "dtype": holding.dtype,
             "bytes": holding.bytes,
-            "cell": "",
+            "cell": cell,
         }
-        for holding in table.holdings[:_MOST_ROWS]
+        for holding, cell in zip(largest, cells, strict=True)
     ]
     return {"total": len(table.holdings), "unnamed_bytes": table.unnamed, "rows": rows}
+
+
+def made_by(sizes: list[int], live: dict[str, int], shared: bool = False) -> list[str]:
+    """The cell that made each of these, or "" where that is not certain.
+
+    tpu-core counts what each cell made and is `live`, and knows no Python tensors. What is larger than all
+    that is left of a cell is not that cell's; where one cell remains, it is its maker, and less is left of it.
+    `shared`: tensors may have memory in common, so nothing is taken off.
+    """
+    left, makers = dict(live), [""] * len(sizes)
+    open_ones = set(range(len(sizes)))
+    found = True
+    while found:
+        found = False
+        for index in sorted(open_ones):
+            able = [cell for cell, bytes_left in left.items() if bytes_left >= sizes[index]]
+            if len(able) == 1:
+                makers[index], found = able[0], True
+                open_ones.discard(index)
+                left[able[0]] -= 0 if shared else sizes[index]
+    return makers

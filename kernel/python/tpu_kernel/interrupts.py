@@ -15,19 +15,25 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _kernel
 
 if TYPE_CHECKING:
     import asyncio
 
+T = TypeVar("T")
+#: What takes longer than this while interrupts are held is left by an interrupt.
+PATIENCE_SECONDS = 2.0
 _came = False
+#: What was the handler of SIGINT before interrupts were held.
+_of_cell: object = signal.default_int_handler
 _handler: Callable[[int, FrameType | None], object] = signal.default_int_handler
 
 
@@ -37,7 +43,8 @@ def raise_with(handler: Callable[[int, FrameType | None], object]) -> None:
     _handler = handler
 
 
-def _note(signum: int, frame: object) -> None:
+def note(signum: int, frame: object) -> None:
+    """The handler of SIGINT where none may be raised."""
     global _came
     _came = True
 
@@ -49,7 +56,7 @@ def _here() -> bool:
 def idle() -> None:
     """No cell runs: SIGINT is only noted, and nothing is raised in a subshell's thread."""
     if _here():
-        signal.signal(signal.SIGINT, _note)
+        _kernel.swap_sigint(note)
     else:
         _leave()
 
@@ -59,17 +66,37 @@ def forget() -> None:
     global _came
     if _here():
         _came = False
+    else:
+        _came_beside.discard(threading.get_ident())
+
+
+def keep() -> None:
+    """What came was not meant for what it ended: it is still to be felt."""
+    global _came
+    if _here():
+        _came = True
+    else:
+        _came_beside.add(threading.get_ident())
+
+
+def _take() -> bool:
+    """Whether one came; it is felt now."""
+    came = _came if _here() else threading.get_ident() in _came_beside
+    forget()
+    return came
 
 
 def _raise_if_came() -> None:
-    if _came:
-        forget()
+    if _take():
         raise KeyboardInterrupt
 
 
 # How to interrupt what each subshell's thread runs, and the threads in which it was done.
 _beside: dict[int, Callable[[], None]] = {}
 _raised: set[int] = set()
+# The same while they are held, and where one came meanwhile.
+_held_beside: dict[int, Callable[[], None]] = {}
+_came_beside: set[int] = set()
 _beside_lock = threading.Lock()
 
 
@@ -127,7 +154,7 @@ def interrupt_subshells() -> None:
 def is_ours() -> bool:
     """SIGINT still does what it should: the cell has put no handler of its own."""
     handler = signal.getsignal(signal.SIGINT)
-    return handler in (signal.default_int_handler, _handler, _note) or isinstance(
+    return handler in (signal.default_int_handler, _handler, note) or isinstance(
         getattr(handler, "__self__", None), Cancellation
     )
 
@@ -161,6 +188,100 @@ def _in_cell(frame: FrameType | None) -> bool:
     return frame is not None
 
 
+@contextmanager
+def held() -> Generator[None, None, None]:
+    """Something is done that an interrupt must not cut in two: it is felt at the end, or where `felt`.
+
+    Between a cell's own code and its reply IPython cannot be left anywhere: an error would be shown twice
+    or not at all, and results of later cells not shown.
+    """
+    global _of_cell
+    ident = threading.get_ident()
+    if _is_held():
+        yield
+        return
+    if not _here():
+        interrupt = _beside.get(ident)
+        if interrupt is None:
+            yield
+            return
+        _leave()
+        before = _held_beside.get(ident)  # of the cell whose code asks for this
+        _held_beside[ident], _beside[ident] = interrupt, partial(_came_beside.add, ident)
+        try:
+            yield
+        finally:
+            _beside[ident] = interrupt
+            if before is None:
+                del _held_beside[ident]
+            _raise_if_came()
+        return
+    _of_cell = _kernel.swap_sigint(note)
+    try:
+        yield
+    finally:
+        _kernel.swap_sigint(_of_cell)
+        if _take():
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def felt() -> Generator[None, None, None]:
+    """The code of a cell, inside of what is `held`: interrupts reach it, also one that was held before."""
+    global _of_cell
+    ident = threading.get_ident()
+    if not _is_held():
+        yield
+    elif _here():
+        _kernel.swap_sigint(_of_cell)
+        try:
+            if _take():
+                signal.raise_signal(signal.SIGINT)
+            yield
+        finally:
+            # the cell may have put a handler of its own
+            _of_cell = _kernel.swap_sigint(note)
+    else:
+        held_back, _beside[ident] = _beside[ident], _held_beside[ident]
+        try:
+            _raise_if_came()
+            yield
+        finally:
+            _leave()
+            _beside[ident] = held_back
+
+
+def _is_held() -> bool:
+    if _here():
+        return signal.getsignal(signal.SIGINT) is note
+    return getattr(_beside.get(threading.get_ident()), "func", None) == _came_beside.add
+
+
+def impatiently(make: Callable[[], T], instead: Callable[[], T]) -> T:
+    """What `make` gives, where interrupts are held. One that comes when it has taken long ends it: then what
+    `instead` gives."""
+    if not (_here() and _is_held()):
+        return make()
+    begun = time.monotonic()
+
+    def leave(signum: int, frame: object) -> None:
+        if time.monotonic() - begun > PATIENCE_SECONDS:
+            raise KeyboardInterrupt
+        note(signum, frame)
+
+    try:
+        _kernel.swap_sigint(leave)
+        made = make()
+        _kernel.swap_sigint(note)
+        return made
+    except KeyboardInterrupt:
+        _kernel.swap_sigint(note)
+        return instead()
+    except BaseException:
+        _kernel.swap_sigint(note)
+        raise
+
+
 class Cancellation:
     """SIGINT while a cell awaits: KeyboardInterrupt at the place where it waits.
 
@@ -179,10 +300,9 @@ class Cancellation:
         """From now on SIGINT is for this cell."""
         if not _here():
             _beside[threading.get_ident()] = partial(self._interrupt_beside, threading.get_ident())
-            return
-        signal.signal(signal.SIGINT, self._on_signal)
-        if _came:
-            forget()
+        else:
+            signal.signal(signal.SIGINT, self._on_signal)
+        if _take():
             self.cancel()
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:

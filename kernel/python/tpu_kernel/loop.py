@@ -165,8 +165,10 @@ class ShellLoop:
         try:
             with interrupts.raising():
                 comms.run(self._shell.kernel, request)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             interrupts.idle()
+            if not hasattr(interrupt, "_tpu_shown"):  # the message was over: a cell that awaits is meant
+                interrupts.keep()
 
     def _heard(self) -> None:
         """A comm message while a cell awaits: it may be what the cell waits for."""

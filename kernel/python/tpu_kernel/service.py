@@ -20,8 +20,9 @@ from queue import SimpleQueue
 from typing import Any
 
 from . import _kernel, comms, interrupts, jsontext
+from .errors import safe_str
 from .parent import PARENT
-from .shell import NotebookShell, safe_str
+from .shell import NotebookShell
 from .threads import own
 
 WAIT_SECONDS = 3600.0

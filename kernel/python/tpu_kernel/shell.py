@@ -17,14 +17,13 @@ from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
 from traitlets import Any as AnyTrait
 from traitlets import CBool, Instance, Type, default, observe
 
-from . import _kernel, jsontext
-from .asking import without_debugger
+from . import _kernel, interrupts
 from .compiler import NotebookCompiler
 from .displayhook import NotebookDisplayHook
+from .errors import ErrorShell
 from .formatting import NotebookDisplayFormatter
 from .history import BatchedHistoryManager
 from .nested import RUNNER
-from .parent import PARENT
 from .publisher import NotebookDisplayPublisher
 from .turn import CellNumber, OfThread, Payloads, SharedDisplayTrap, Turn
 
@@ -55,7 +54,7 @@ WITHOUT_WINDOWS = (
 KEPT_CELLS = 2_000
 
 
-class NotebookShell(InteractiveShell):
+class NotebookShell(ErrorShell):
     """The shell that runs the cells."""
 
     compiler_class = Type(NotebookCompiler)
@@ -71,10 +70,7 @@ class NotebookShell(InteractiveShell):
     readline_use = CBool(False)
     keepkernel_on_exit: bool | None = None
     execution_count = CellNumber(1)
-    last_traceback = OfThread(())
-    error_while_displaying = OfThread()
     _transformed = OfThread()
-    _left_out = OfThread(0)
     loop_runner_map = InteractiveShell.loop_runner_map | {"asyncio": (RUNNER, True)}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -161,10 +157,12 @@ class NotebookShell(InteractiveShell):
 
     def begin_cell(self, counts: bool) -> int:
         """A cell of this thread begins: its number, which no other has when it `counts`."""
+        self.forget_errors(outermost=True)
         return type(self).execution_count.begin(self, counts)
 
     def end_cell(self) -> None:
         """The cell of this thread is over."""
+        self.ended_by = None
         type(self).execution_count.end(self)
 
     def remember(self, number: int, parent: _kernel.Parent) -> None:
@@ -216,10 +214,11 @@ class NotebookShell(InteractiveShell):
         cell_meta: dict[str, Any] | None = None,
     ) -> Any:
         """Run a cell. IPython's own also copies all printed text into the history; ours does not."""
-        self._forget_errors()
+        self.forget_errors()
         result = None
         try:
-            result = self._run_cell(raw_cell, store_history, silent, shell_futures, cell_id, cell_meta)
+            with interrupts.held():
+                result = self._run_cell(raw_cell, store_history, silent, shell_futures, cell_id, cell_meta)
         finally:
             self.events.trigger("post_execute")
             if not silent:
@@ -230,48 +229,23 @@ class NotebookShell(InteractiveShell):
         self, raw_cell: str, *, store_history: bool, silent: bool, cell_id: str, cell_meta: dict[str, Any]
     ) -> Any:
         """Run a cell that awaits, on the running event loop."""
-        self._forget_errors()
+        self.forget_errors()
         result = None
         try:
-            result = await self.run_cell_async(
-                raw_cell,
-                store_history=store_history,
-                silent=silent,
-                transformed_cell=self.transform_cell(raw_cell),
-                cell_id=cell_id,
-                cell_meta=cell_meta,
-            )
+            with interrupts.held():
+                result = await self.run_cell_async(
+                    raw_cell,
+                    store_history=store_history,
+                    silent=silent,
+                    transformed_cell=self.transform_cell(raw_cell),
+                    cell_id=cell_id,
+                    cell_meta=cell_meta,
+                )
         finally:
             self.events.trigger("post_execute")
             if not silent:
                 self.events.trigger("post_run_cell", result)
         return result
-
-    def showtraceback(self, exc_tuple: Any = None, *arguments: Any, **options: Any) -> None:
-        """As IPython's; also groups of exceptions become an `error` message, and none is slow."""
-        from . import tracebacks
-
-        try:
-            etype, value, tb = self._get_exc_info(exc_tuple)
-        except ValueError:
-            return super().showtraceback(exc_tuple, *arguments, **options)
-        if _kernel.stopping():  # making the stack takes time that exit functions need
-            self._showtraceback(etype, value, [f"{etype.__name__}: the kernel ends"])
-            return None
-        tracebacks.advise(value)
-        if tracebacks.has_group(value):
-            self._showtraceback(etype, value, tracebacks.group_lines(etype, value, tb))
-            if self.call_pdb:
-                self.debugger(force=True)
-            return None
-        tb, self._left_out = tracebacks.shorten(tb, etype is KeyboardInterrupt)
-        with tracebacks.without_circles(self.InteractiveTB):
-            return super().showtraceback((etype, value, tb), *arguments, **options)
-
-    def _format_exception_for_storage(self, exception: BaseException, *_: Any, **__: Any) -> dict[str, Any]:
-        """For the history: as it was shown. To make a traceback takes long, and IPython makes it twice."""
-        shown = list(self.last_traceback)
-        return {"ename": type(exception).__name__, "evalue": safe_str(exception), "traceback": shown}
 
     async def run_ast_nodes(self, *args: Any, **kwargs: Any) -> bool:
         """As IPython's; a debugger follows the cell's own code and nothing else."""
@@ -284,34 +258,6 @@ class NotebookShell(InteractiveShell):
         finally:
             debugger.end_stepping()
             debugger.trace(False)
-
-    def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
-        name, text = str(etype.__name__), safe_str(evalue)
-        if self.displayhook.publishing:
-            self.error_while_displaying = (name, text)
-        if self._left_out:
-            stb = [*stb[:-1], f"[... {self._left_out} frames in the middle are not shown ...]", *stb[-1:]]
-            self._left_out = 0
-        content = jsontext.dumps({"ename": name, "evalue": text, "traceback": stb})
-        self.last_traceback = stb
-        _kernel.publish("error", content, parent=PARENT.get())
-
-    def _get_exc_info(self, exc_tuple: Any = None) -> tuple[Any, Any, Any]:
-        """The error to show: a device that is full says so in full, a debugger's frames are left out."""
-        etype, value, trace = super()._get_exc_info(exc_tuple)
-        if etype is KeyboardInterrupt:
-            trace = without_debugger(trace)
-        if "torch" in sys.modules and isinstance(value, RuntimeError | KeyboardInterrupt):
-            from . import cancelling, device, shortage
-
-            value, trace = cancelling.as_interrupt(value, trace)
-            value = shortage.explained(device.cause_of(value))
-            etype = type(value)
-        return etype, value, trace
-
-    def _forget_errors(self) -> None:
-        self.last_traceback = []
-        self.error_while_displaying = None
 
     # -- commands -------------------------------------------------------------------
 
@@ -382,14 +328,6 @@ class NotebookShell(InteractiveShell):
         """Let what this context writes from now on belong to the request `parent`."""
         if self.kernel is not None:
             self.kernel.set_parent(None, parent)
-
-
-def safe_str(value: object) -> str:
-    """`str(value)`, also for objects whose `__str__` fails."""
-    try:
-        return str(value)
-    except Exception as error:  # noqa: BLE001
-        return f"<{type(value).__name__} whose str() raised {type(error).__name__}>"
 
 
 NotebookShell.__module__ = "ipykernel.zmqshell"
