@@ -3,8 +3,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
+use tokio::time::sleep;
 
 use crate::kernel::Kernel;
 use crate::parent::{Channel, Parent};
@@ -12,6 +14,9 @@ use crate::request::{Request, Service};
 use crate::subshells::{Subshell, UnknownSubshell};
 use crate::usage;
 use crate::wire::{LossyString, Message, Part};
+
+/// For how long a deleted subshell takes comm messages: a page that goes away deletes it first.
+const LAST_COMMS: Duration = Duration::from_secs(10);
 
 /// Handle one message. Whatever it holds, the kernel goes on: after a fault of ours too, which Rust has
 /// written to fd 2.
@@ -152,7 +157,7 @@ fn shell_of(
     let shells = &kernel.subshells;
     match message.header.msg_type.as_str() {
         // These have no reply that could tell of a subshell that is gone.
-        "comm_open" => Ok(named.and_then(|id| shells.find(id).ok())),
+        "comm_open" => Ok(named.and_then(|id| shells.find_for_comm(id))),
         msg_type @ ("comm_msg" | "comm_close") => {
             Ok(shells.shell_of_comm(msg_type, &message.content, named))
         }
@@ -178,7 +183,7 @@ fn create_subshell(kernel: &Kernel, request: &Request) {
     }
 }
 
-fn delete_subshell(kernel: &Kernel, request: &Request) {
+fn delete_subshell(kernel: &Arc<Kernel>, request: &Request) {
     #[derive(serde::Deserialize)]
     struct Content {
         subshell_id: LossyString,
@@ -188,7 +193,14 @@ fn delete_subshell(kernel: &Kernel, request: &Request) {
         return refuse(kernel, request, "MalformedRequest", fault);
     };
     match kernel.subshells.delete(&content.subshell_id.0) {
-        Ok(()) => kernel.answer_now(request, &json!({"status": "ok"})),
+        Ok(subshell) => {
+            kernel.answer_now(request, &json!({"status": "ok"}));
+            let kernel = Arc::clone(kernel);
+            tokio::spawn(async move {
+                sleep(LAST_COMMS).await;
+                kernel.subshells.end(&subshell);
+            });
+        }
         Err(unknown) => refuse(kernel, request, "UnknownSubshell", &unknown.to_string()),
     }
 }

@@ -21,12 +21,18 @@ pub struct Subshell {
     pub id: String,
     pub queue: ShellQueue,
     deleted: AtomicBool,
+    over: AtomicBool,
 }
 
 impl Subshell {
-    /// It was deleted: its thread answers what waits, and ends.
+    /// It was deleted: its thread answers what waits, and takes comm messages for a moment.
     pub fn is_deleted(&self) -> bool {
         self.deleted.load(Ordering::Acquire)
+    }
+
+    /// Nothing comes any more: its thread ends.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
     }
 }
 
@@ -83,6 +89,8 @@ impl Named {
 #[derive(Debug, Default)]
 pub struct Subshells {
     open: Mutex<Vec<Arc<Subshell>>>,
+    /// Deleted ones that still take comm messages.
+    closing: Mutex<Vec<Arc<Subshell>>>,
     comms: Mutex<HashMap<String, Used>>,
 }
 
@@ -93,13 +101,15 @@ impl Subshells {
             id: uuid::Uuid::new_v4().to_string(),
             queue: ShellQueue::new()?,
             deleted: AtomicBool::new(false),
+            over: AtomicBool::new(false),
         });
         lock(&self.open).push(Arc::clone(&subshell));
         Ok(subshell)
     }
 
-    /// Delete one: nothing is put into its queue any more.
-    pub fn delete(&self, id: &str) -> Result<(), UnknownSubshell> {
+    /// Delete one: no request is put into its queue any more. Comm messages are, until `end`: the
+    /// page that goes away closes its comms, and the main shell may be busy.
+    pub fn delete(&self, id: &str) -> Result<Arc<Subshell>, UnknownSubshell> {
         let mut open = lock(&self.open);
         let place = open
             .iter()
@@ -108,7 +118,15 @@ impl Subshells {
         let subshell = open.remove(place);
         subshell.deleted.store(true, Ordering::Release);
         subshell.queue.wake();
-        Ok(())
+        lock(&self.closing).push(Arc::clone(&subshell));
+        Ok(subshell)
+    }
+
+    /// Nothing is put into the queue of this deleted one any more. On the io thread, which puts.
+    pub fn end(&self, subshell: &Arc<Subshell>) {
+        lock(&self.closing).retain(|one| !Arc::ptr_eq(one, subshell));
+        subshell.over.store(true, Ordering::Release);
+        subshell.queue.wake();
     }
 
     /// Their ids, oldest first.
@@ -128,17 +146,31 @@ impl Subshells {
             .ok_or_else(|| UnknownSubshell(id.to_owned()))
     }
 
+    /// The subshell a comm message is for: also one that was deleted a moment ago.
+    pub fn find_for_comm(&self, id: &str) -> Option<Arc<Subshell>> {
+        let open = self.find(id).ok();
+        open.or_else(|| {
+            let closing = lock(&self.closing);
+            closing.iter().find(|subshell| subshell.id == id).cloned()
+        })
+    }
+
+    fn all(&self) -> Vec<Arc<Subshell>> {
+        let open = lock(&self.open);
+        open.iter().chain(&*lock(&self.closing)).cloned().collect()
+    }
+
     /// Wake the threads, which then see that the kernel stops.
     pub fn wake(&self) {
-        for subshell in &*lock(&self.open) {
+        for subshell in self.all() {
             subshell.queue.wake();
         }
     }
 
     /// Take out all that waits in any of them.
     pub fn take_all(&self) -> Vec<Request> {
-        let open = lock(&self.open);
-        open.iter()
+        let all = self.all();
+        all.iter()
             .flat_map(|subshell| std::iter::from_fn(|| subshell.queue.pop()))
             .collect()
     }
@@ -174,11 +206,11 @@ impl Subshells {
         content: &[u8],
         named: Option<&str>,
     ) -> Option<Arc<Subshell>> {
-        if lock(&self.open).is_empty() {
+        if lock(&self.open).is_empty() && lock(&self.closing).is_empty() {
             return None;
         }
         let id = self.last_user(msg_type, content, named)?;
-        self.find(&id).ok()
+        self.find_for_comm(&id)
     }
 
     fn last_user(&self, msg_type: &str, content: &[u8], default: Option<&str>) -> Option<String> {
@@ -237,7 +269,9 @@ mod tests {
         shells.comm_sent("comm_msg", content, None);
         assert_eq!(to(Some(&other.id)), None, "the main shell used it last");
         shells.comm_sent("comm_msg", content, Some(&own.id));
-        shells.delete(&own.id).unwrap();
+        let deleted = shells.delete(&own.id).unwrap();
+        assert_eq!(to(None), Some(own.id.clone()), "it takes them for a moment");
+        shells.end(&deleted);
         assert_eq!(to(None), None, "nothing is lost with the subshell");
     }
 

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -464,3 +465,26 @@ def test_a_cell_that_awaits_can_be_interrupted_after_it_heard_a_comm(kernel: Not
     kernel.interrupt()
     assert kernel.wait(cell).content["ename"] == "KeyboardInterrupt"
     assert kernel.wait(waiting).content == {"status": "aborted"}
+
+
+def test_a_comm_is_closed_in_its_subshell_though_that_was_deleted_first(
+    kernel: Notebook, tmp_path: Path
+) -> None:
+    made = kernel.ask("create_subshell_request", {}, channel="control").content["subshell_id"]
+    code = (
+        "import comm\nchannel = comm.create_comm(target_name='t')\nchannel.on_msg(lambda _: print('heard'))\n"
+        "channel.on_close(lambda _: print('closed'))\nchannel.comm_id"
+    )
+    opened = kernel.wait(kernel.send(code, subshell=made))
+    content = {"comm_id": (opened.text or "").strip("'"), "data": {}}
+    path = str(tmp_path / "enough")
+    busy = kernel.send(
+        f"import os, time\nprint('busy', flush=True)\nwhile not os.path.exists({path!r}): time.sleep(0.01)"
+    )
+    kernel.strays += kernel.wait_for_text(busy, "busy")
+    kernel.ask("delete_subshell_request", {"subshell_id": made}, channel="control")
+    late = [kernel.request(kind, content, subshell=made) for kind in ("comm_msg", "comm_close")]
+    told = [kernel.wait(one, reply=False).stdout for one in late]
+    assert told == ["heard\n", "closed\n"]
+    Path(path).touch()
+    assert kernel.wait(busy).status == "ok"

@@ -52,11 +52,8 @@ impl Shell {
     }
 
     fn ended(&self) -> PyResult<bool> {
-        let deleted = self
-            .0
-            .as_ref()
-            .is_some_and(|subshell| subshell.is_deleted());
-        Ok(deleted || kernel()?.is_stopping())
+        let over = self.0.as_ref().is_some_and(|subshell| subshell.is_over());
+        Ok(over || kernel()?.is_stopping())
     }
 }
 

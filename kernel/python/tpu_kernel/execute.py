@@ -181,7 +181,7 @@ class Cell:
         }
         shell.payload_manager.clear_payload()
         if error is not None:
-            text = shell.ended_with if error is shell.ended_by else safe_str(error)
+            text = (error is shell.ended_by and shell.ended_with) or safe_str(error)
             content["ename"], content["evalue"] = type(error).__name__, text
         elif shell.error_while_displaying is not None:
             content["ename"], content["evalue"] = shell.error_while_displaying

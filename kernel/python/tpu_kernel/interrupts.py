@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import types
+from _signal import getsignal  # of `signal` it is a Python function, in which a debugger would step
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from functools import partial
@@ -253,7 +254,7 @@ def felt() -> Generator[None, None, None]:
 
 def _is_held() -> bool:
     if _here():
-        return signal.getsignal(signal.SIGINT) is note
+        return getsignal(signal.SIGINT) is note
     return getattr(_beside.get(threading.get_ident()), "func", None) == _came_beside.add
 
 

@@ -59,7 +59,8 @@ class ShellLoop:
             except Exception:  # noqa: BLE001
                 report_fault()
                 time.sleep(FAULT_PAUSE_SECONDS)
-        self.queue.next()  # what waits in a deleted subshell is answered
+        while self.queue.subshell_id is not None and self._take():
+            pass  # what waits in a deleted subshell is answered
 
     def _run_plain(self) -> None:
         """Wait for requests without asyncio."""

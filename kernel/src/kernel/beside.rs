@@ -16,18 +16,16 @@ use crate::wire::EMPTY_OBJECT;
 impl Kernel {
     /// The next request for a subshell; `status: busy` goes out for it.
     ///
-    /// Of a deleted one there is none: what waits is answered here.
+    /// Of a deleted one there are comm messages only: what else waits is answered here.
     pub fn next_of(&self, subshell: &Subshell) -> Option<Request> {
-        if subshell.is_deleted() {
-            while let Some(waiting) = subshell.queue.pop() {
-                self.answer_aborted(&waiting);
-            }
-            return None;
-        }
         if self.is_stopping() || self.rests_after_crash() {
             return None;
         }
-        let request = subshell.queue.pop()?;
+        let mut request = subshell.queue.pop()?;
+        while subshell.is_deleted() && request.parent.msg_type.ends_with("_request") {
+            self.answer_aborted(&request);
+            request = subshell.queue.pop()?;
+        }
         self.feed.begin(&request.parent);
         let mut running = lock(&self.running);
         running
