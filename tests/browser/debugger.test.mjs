@@ -40,7 +40,7 @@ async function press(command) {
   await panel().locator(`[data-command="debugger:${command}"]`).click();
 }
 
-test('a cell stops at a breakpoint of the gutter, shows its variables, steps and goes on', { timeout: 120_000 }, async () => {
+test('a cell stops at a breakpoint of the gutter, shows its variables, steps and goes on', { timeout: 300_000 }, async () => {
   await lab.openCells('debugger.ipynb', CELL, '1 + 1');
   await switchOn();
   // Lab opens the sidebar by itself only when another panel of it is open.

@@ -58,5 +58,5 @@ test('Tab completes the value of an option', async () => {
   await lab.page.keyboard.press('Enter');
   await lab.page.waitForFunction(() => (
     window.panel.content.model.sharedModel.cells[5].source === '%%tpu_eager --mode fused'
-  ), undefined, { timeout: 30_000 });
+  ));
 });

@@ -18,6 +18,8 @@ export const ROOT = resolve(HERE, '../..');
 export const PYTHON = process.env.TPU_KERNEL_TEST_PYTHON ?? join(ROOT, '.venv/bin/python');
 export const KERNEL = process.env.TPU_KERNEL_TEST_KERNEL ?? 'pytorch-tpu';
 const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
+/** Milliseconds that anything may take on a busy machine. What never comes fails then; nothing waits so long. */
+export const PATIENCE = 90_000;
 const TOKEN = 'browser-tests';
 const SHOTS = join(HERE, 'screenshots');
 const QUIET = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
@@ -34,6 +36,7 @@ export class Lab {
       await lab.#startServer();
       lab.browser = await chromium.launch({ executablePath: CHROMIUM, args: QUIET });
       const context = await lab.browser.newContext({ viewport: { width: 1280, height: 860 } });
+      context.setDefaultTimeout(PATIENCE);
       lab.page = await context.newPage();
       lab.errors = [];
       lab.page.on('pageerror', error => lab.errors.push(String(error)));
@@ -72,14 +75,14 @@ export class Lab {
     for (const stream of [this.server.stdout, this.server.stderr]) {
       stream.on('data', text => { this.log += text; });
     }
-    for (let tries = 0; tries < 300; tries += 1) {
+    for (let tries = 0; tries < PATIENCE / 200; tries += 1) {
       if (this.server.exitCode !== null) throw new Error(`JupyterLab ended at its start:\n${this.log}`);
       try {
         if ((await fetch(`${this.url}/api?token=${TOKEN}`)).ok) return;
       } catch { /* not listening yet */ }
       await sleep(200);
     }
-    throw new Error(`JupyterLab did not answer in 60 s:\n${this.log}`);
+    throw new Error(`JupyterLab did not answer:\n${this.log}`);
   }
 
   async stop() {
@@ -126,17 +129,23 @@ export class Lab {
     await this.#waitForKernel(name);
   }
 
-  async #waitForKernel(name) {
+  /** Loads the page again and waits until it shows the notebook again; the kernel may be busy. */
+  async reload(name) {
+    await this.page.reload();
+    await this.#waitForKernel(name, 'connectionStatus', 'connected');
+  }
+
+  async #waitForKernel(name, state = 'status', wanted = 'idle') {
     try {
-      await this.page.waitForFunction(path => {
+      await this.page.waitForFunction(([path, key, value]) => {
         for (const widget of window.jupyterapp?.shell.widgets('main') ?? []) {
-          if (widget.context?.path === path && widget.sessionContext?.session?.kernel?.status === 'idle') {
+          if (widget.context?.path === path && widget.sessionContext?.session?.kernel?.[key] === value) {
             window.panel = widget;
             return true;
           }
         }
         return false;
-      }, name, { timeout: 90_000 });
+      }, [name, state, wanted]);
     } catch (error) {
       throw new Error(`${error.message}\n${await this.#situation()}`);
     }
@@ -161,7 +170,7 @@ export class Lab {
     const workspace = `w${Math.random().toString(36).slice(2)}`;
     await this.page.goto(`${this.url}/lab/workspaces/${workspace}${path}?reset&token=${TOKEN}`);
     await this.page.waitForFunction(() => Boolean(window.jupyterapp));
-    await this.page.locator('#jupyterlab-splash').waitFor({ state: 'detached', timeout: 60_000 });
+    await this.page.locator('#jupyterlab-splash').waitFor({ state: 'detached' });
   }
 
   /** Opens an untitled notebook with these code cells. */
@@ -209,11 +218,11 @@ export class Lab {
   }
 
   /** Waits until the text of a cell's outputs holds `text`. */
-  async waitOutput(index, text, timeout = 30_000) {
+  async waitOutput(index, text) {
     await this.page.waitForFunction(([i, wanted]) => {
       const { outputs } = window.panel.content.model.sharedModel.cells[i].toJSON();
       return outputs.some(output => [output.text ?? output.data?.['text/plain'] ?? ''].flat().join('').includes(wanted));
-    }, [index, text], { timeout });
+    }, [index, text]);
   }
 
   /** Lab's word for the kernel's state: idle, busy, restarting, ... */
@@ -221,8 +230,8 @@ export class Lab {
     return this.page.evaluate(() => window.panel.sessionContext.session.kernel.status);
   }
 
-  async waitStatus(status, timeout = 30_000) {
-    await this.page.waitForFunction(wanted => window.panel.sessionContext.session?.kernel?.status === wanted, status, { timeout });
+  async waitStatus(status) {
+    await this.page.waitForFunction(wanted => window.panel.sessionContext.session?.kernel?.status === wanted, status);
   }
 
   interrupt() {

@@ -23,15 +23,15 @@ before(async () => {
 }, { timeout: 120_000 });
 after(async () => { await lab?.stop(); }, { timeout: 60_000 });
 
-const limit = { timeout: 180_000 };
+const limit = { timeout: 300_000 };
 const panel = () => lab.page.locator('.tpu-Panel');
 const item = () => lab.page.locator('.tpu-Status button:visible');
 const state = () => panel().locator('.tpu-state');
 const button = name => panel().getByRole('button', { name });
 
 /** Waits until the panel shows `text`. */
-async function shows(text, timeout = 30_000) {
-  await panel().filter({ hasText: text }).waitFor({ timeout });
+async function shows(text) {
+  await panel().filter({ hasText: text }).waitFor();
 }
 
 /** Seconds that the panel says its cell has run for. */
@@ -42,19 +42,9 @@ async function age() {
 
 /** Loads the page again; gives the milliseconds from the notebook being there to a panel that is live. */
 async function reload(name) {
-  await lab.page.reload();
-  await lab.page.waitForFunction(path => {
-    for (const widget of window.jupyterapp?.shell.widgets('main') ?? []) {
-      const kernel = widget.context?.path === path && widget.sessionContext?.session?.kernel;
-      if (kernel && kernel.connectionStatus === 'connected') {
-        window.panel = widget;
-        return true;
-      }
-    }
-    return false;
-  }, name, { timeout: 60_000 });
+  await lab.reload(name);
   const there = Date.now();
-  await lab.page.waitForFunction(() => document.querySelector('.tpu-Panel')?.dataset.link === 'live', undefined, { timeout: 30_000 });
+  await lab.page.waitForFunction(() => document.querySelector('.tpu-Panel')?.dataset.link === 'live');
   return Date.now() - there;
 }
 
@@ -97,7 +87,7 @@ def deep(x):
     return x`;
 const TRAIN = 'for step in range(600):\n    product = weights @ weights\n    product.sum().item()\n    time.sleep(0.02)';
 const COMPILE = 'torch.compile(deep)(torch.ones(64, 64, device="tpu")).sum().item()';
-const HELD = 'print("held")\nctypes.PyDLL(None).sleep(25)';
+const HELD = 'print("held")\nctypes.PyDLL(None).sleep(120)';
 const DIE = 'os.kill(os.getpid(), 9)';
 
 test('the status line opens the panel, which follows a cell, a compile, held Python and a reload', limit, async () => {
@@ -136,7 +126,7 @@ test('the status line opens the panel, which follows a cell, a compile, held Pyt
 
   const compiling = lab.begin(2).over;
   const compile = panel().locator('.tpu-work', { hasText: /Compiling tt_jit_\S*deep\S* for [\d.]+ s/ });
-  await compile.waitFor({ timeout: 90_000 });
+  await compile.waitFor();
   const seconds = async () => Number(/for ([\d.]+) s/.exec(await compile.innerText())?.[1]);
   const before = await seconds();
   await lab.page.waitForFunction(start => Number(/for ([\d.]+) s/.exec(document.querySelector('.tpu-work')?.innerText ?? '')?.[1]) > start + 1, before);
@@ -152,13 +142,13 @@ test('the status line opens the panel, which follows a cell, a compile, held Pyt
   await lab.waitOutput(3, 'held');
   await shows('Cell [4] has run for');
   const young = await age();
-  assert.ok(await reload('live.ipynb') < 10_000);
+  assert.ok(await reload('live.ipynb') < 30_000);
   await shows('Cell [4] has run for');
   assert.ok(await age() > young);
   assert.ok(await panel().isVisible());
   await shows('4.00 MiB');
   await button('Interrupt').click();
-  await lab.waitStatus('idle', 60_000);
+  await lab.waitStatus('idle');
 });
 
 test('the buttons change how cells run and free memory; the keyboard reads the time line', limit, async () => {
@@ -196,7 +186,7 @@ test('Notebook 7 has the line in its toolbar, and the panel is open again after 
   lab.begin(5).over.catch(() => undefined);
   await shows(/Cell \[\d+\] has run for/);
   await lab.screenshot('panel-notebook');
-  assert.ok(await reload('live.ipynb') < 10_000);
+  assert.ok(await reload('live.ipynb') < 30_000);
   assert.ok(await panel().isVisible());
   await shows(/Cell \[\d+\] has run for/);
   await lab.interrupt();
@@ -223,7 +213,7 @@ test('a restarted kernel and one that died are shown again, and nobody is asked 
   sent.length = 0;
   await hide(true);
   const kinds = () => sent.map(frame => /"msg_type":"(comm_\w+)"/.exec(frame)?.[1]).filter(Boolean);
-  for (let tries = 0; tries < 50 && kinds().length < 1; tries += 1) await sleep(100);
+  for (let tries = 0; tries < 300 && kinds().length < 1; tries += 1) await sleep(100);
   assert.deepEqual(kinds(), ['comm_close']);
   await hide(false);
   await lab.page.waitForFunction(() => document.querySelector('.tpu-Panel').dataset.link === 'live');

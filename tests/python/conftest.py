@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,12 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from feed_panel import Panel
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 from notebook import PATIENCE, Notebook
+from tpu_kernel import caches
 
 NAME = "pytorch-tpu"
-GIVEN = frozenset(os.environ)
+GIVEN = set(os.environ)
+FAILED = pytest.StashKey[bool]()
 
 
 def installed() -> bool:
@@ -68,23 +72,45 @@ def environment_as_given() -> Iterator[None]:
 
 
 def _take_back() -> None:
-    for name in frozenset(os.environ) - GIVEN:
+    for name in set(os.environ) - GIVEN:
         if name.startswith(("TORCH", "TPU_")):
             del os.environ[name]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quiet_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """No test writes into the history of whoever runs the tests, or reads their configuration."""
-    folder = tmp_path_factory.mktemp("ipython")
-    before = os.environ.get("IPYTHONDIR")
-    os.environ["IPYTHONDIR"] = str(folder)
-    os.environ.pop("PYTHONSTARTUP", None)
-    yield folder
-    if before is None:
-        del os.environ["IPYTHONDIR"]
-    else:
-        os.environ["IPYTHONDIR"] = before
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes what belongs to whoever runs the tests, or to tests that run beside it.
+
+    That is histories, configurations, connection files, sockets, caches of programs and what cells write.
+    """
+    with pytest.MonkeyPatch.context() as environment, tempfile.TemporaryDirectory(prefix="tpu-") as runtime:
+        environment.delenv("PYTHONSTARTUP", raising=False)
+        environment.chdir(tmp_path_factory.mktemp("work"))
+        environment.setenv("IPYTHONDIR", str(tmp_path_factory.mktemp("ipython")))
+        environment.setenv("TPU_KERNEL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        GIVEN.add("TPU_KERNEL_CACHE")
+        # Sockets lie there, whose paths must be short.
+        environment.setenv("JUPYTER_RUNTIME_DIR", runtime)
+        environment.setenv("XDG_RUNTIME_DIR", runtime)
+        yield
+    for tag in tmp_path_factory.getbasetemp().rglob("CACHEDIR.TAG"):
+        shutil.rmtree(
+            f"/dev/shm/torch_tpu_cache/{caches._shared_memory_name(tag.parent)}", ignore_errors=True
+        )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Remember which tests failed."""
+    if call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
+        item.stash[FAILED] = True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """A test that failed leaves a kernel in no known state: the next one of its file has a new one."""
+    if item.stash.get(FAILED, False):
+        item.session._setupstate.teardown_exact(item.session)
 
 
 @contextmanager
@@ -127,6 +153,15 @@ def kernel(shared_kernel: Notebook) -> Notebook:
     """The kernel of the file, with nothing left over from the test before."""
     shared_kernel.strays.clear()
     return shared_kernel
+
+
+@pytest.fixture
+def panel(kernel: Notebook) -> Iterator[Panel]:
+    """A page with the TPU panel open, and the kernel at rest."""
+    page = Panel(kernel).open()
+    page.wait()
+    yield page.settle()
+    page.close()
 
 
 @pytest.fixture

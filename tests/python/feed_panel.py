@@ -27,6 +27,8 @@ class Panel:
         self.opened = ""
         self.samples: list[Sample] = []
         """All samples so far."""
+        self.unread: list[Sample] = []
+        """Those that came together with one that was waited for, after it."""
         self.times: list[float] = []
         self.closed: list[Message] = []
 
@@ -73,13 +75,16 @@ class Panel:
         """The next sample that is wanted."""
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
-            for sample in self.look():
+            samples, self.unread = self.unread or self.look(), []
+            for position, sample in enumerate(samples, 1):
                 if wanted(sample):
+                    self.unread = samples[position:]
                     return sample
         raise TimeoutError(f"no such sample in {patience} s; the last ones: {self.samples[-3:]}")
 
     def quiet(self, seconds: float) -> list[Sample]:
-        """All samples of a while."""
+        """All samples that come in a while."""
+        self.unread = []
         deadline = time.monotonic() + seconds
         found = []
         while time.monotonic() < deadline:
@@ -90,5 +95,6 @@ class Panel:
         """Wait until nothing comes any more."""
         self.kernel.run("pass")
         self.wait(lambda sample: sample["state"] == "idle")
-        self.quiet(0.6)
+        while self.quiet(0.6):
+            pass
         return self

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_client import BlockingKernelClient, KernelManager
+from notebook import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFIX = Path(sys.prefix)
@@ -54,7 +55,7 @@ def started(name: str = "pytorch-tpu", **environment: str) -> Iterator[Kernel]:
     client = manager.client()
     client.start_channels()
     try:
-        client.wait_for_ready(timeout=60)
+        client.wait_for_ready(timeout=PATIENCE)
         yield Kernel(manager, client)
     finally:
         client.stop_channels()
@@ -64,5 +65,5 @@ def started(name: str = "pytorch-tpu", **environment: str) -> Iterator[Kernel]:
 def launcher(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run the program `tpu-kernel`."""
     return subprocess.run(
-        [LAUNCHER, *arguments], check=False, capture_output=True, text=True, timeout=60, **options
+        [LAUNCHER, *arguments], check=False, capture_output=True, text=True, timeout=PATIENCE, **options
     )

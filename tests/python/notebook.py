@@ -11,7 +11,8 @@ from typing import Any
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-PATIENCE = 30.0
+PATIENCE = 120.0
+"""Seconds that anything may take on a busy machine. What never comes fails then; nothing waits so long."""
 
 Message = dict[str, Any]
 
@@ -139,13 +140,21 @@ class Notebook:
         found: Message | None = None
         messages: list[Message] = []
         done = not idle
+        dead = False
+        look = time.monotonic() + 5
         answers = list(answers or [])
         while not done or (reply and found is None):
             if time.monotonic() > deadline:
                 raise TimeoutError(
                     f"no end of {msg_id} in {patience} s; so far {[m['msg_type'] for m in messages]}"
                 )
-            early, self.strays = self.strays, []
+            if time.monotonic() > look:
+                if dead:
+                    raise RuntimeError(f"the kernel died; so far {[m['msg_type'] for m in messages]}")
+                dead = not self.manager.is_alive()  # what it said last may still be on its way
+                look = time.monotonic() + 1
+            early = self.strays.copy()
+            self.strays.clear()
             for message in early + self._take(self.client.iopub_channel, 0 if early else 0.02):
                 if message["parent_header"].get("msg_id") != msg_id:
                     self.strays.append(message)
@@ -197,15 +206,28 @@ class Notebook:
         self.manager.interrupt_kernel()
 
     def wait_for_text(self, msg_id: str, text: str, *, patience: float = PATIENCE) -> list[Message]:
-        """Wait until a running cell has printed `text`."""
+        """Wait until a running cell has printed `text`; its messages up to there."""
         deadline = time.monotonic() + patience
         messages: list[Message] = []
         printed = ""
         while text not in printed:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"`{text}` was not printed in {patience} s, but {printed!r}")
-            for message in self._take(self.client.iopub_channel, 0.05):
+            early = self.strays.copy()
+            self.strays.clear()
+            for message in early + self._take(self.client.iopub_channel, 0.05):
+                # what comes after the text is for who waits next
+                if text in printed or message["parent_header"].get("msg_id") != msg_id:
+                    self.strays.append(message)
+                    continue
                 messages.append(message)
-                if message["parent_header"].get("msg_id") == msg_id and message["msg_type"] == "stream":
+                if message["msg_type"] == "stream":
                     printed += message["content"]["text"]
         return messages
+
+
+def run(notebook: Notebook, code: str) -> Result:
+    """Run a cell that must not fail."""
+    result = notebook.run(code)
+    assert result.status == "ok", result.content
+    return result

@@ -62,7 +62,7 @@ def test_lookups_are_answered_while_a_cell_is(kernel: Notebook, work: str) -> No
 
 
 def test_what_needs_no_python_is_answered_while_c_code_holds_the_gil(kernel: Notebook) -> None:
-    cell = kernel.send("import ctypes; print('begun', flush=True); ctypes.PyDLL(None).usleep(8_000_000)")
+    cell = kernel.send("import ctypes; print('begun', flush=True); ctypes.PyDLL(None).usleep(60_000_000)")
     kernel.wait_for_text(cell, "begun")
     assert kernel.ask("kernel_info_request", {}).content["language_info"]["name"] == "python"
     assert kernel.ask("kernel_info_request", {}, channel="control").status == "ok"
@@ -150,7 +150,7 @@ def test_bursts_of_500_cells_from_two_clients_are_all_answered(new_kernel: Calla
         for number in range(500):
             who = (number + burst) % 2 if burst % 2 else number // 250
             sent[who].append(clients[who].send("pass"))
-        deadline = time.monotonic() + 4 * PATIENCE
+        deadline = time.monotonic() + PATIENCE
         got: dict[int, list[str]] = {0: [], 1: []}
         while sum(map(len, got.values())) < 500:
             assert time.monotonic() < deadline, f"burst {burst}: {[len(g) for g in got.values()]}"

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from notebook import Notebook
+from notebook import PATIENCE, Notebook
 
-PATIENCE = 120
 #: Within a loop over a tensor, a counter that is added to itself: the compiler's own check fails on it.
 DOUBLING = """
 module {
@@ -65,9 +64,9 @@ def test_what_would_end_the_kernel_is_an_error_and_tensors_live_on(
     new_kernel: Callable[..., Notebook], tmp_path: Path
 ) -> None:
     kernel = new_kernel(env={"TPU_KERNEL_CACHE": str(tmp_path)})
-    pid = kernel.run("import os, torch; os.getpid()", patience=PATIENCE).text
-    assert kernel.run("kept = torch.full((4,), 2.0, device='tpu')", patience=PATIENCE).status == "ok"
-    failed = kernel.run(LOOPED, patience=PATIENCE)
+    pid = kernel.run("import os, torch; os.getpid()").text
+    assert kernel.run("kept = torch.full((4,), 2.0, device='tpu')").status == "ok"
+    failed = kernel.run(LOOPED)
     assert failed.content["ename"] == "RuntimeError"
     words = failed.content["evalue"]
     assert "the compiler of the emulated TPU fails on `tt_jit_create_scan_op_custom_kernel` (" in words
@@ -75,9 +74,9 @@ def test_what_would_end_the_kernel_is_an_error_and_tensors_live_on(
         "cannot be downcasted to 'N3xla22HloConstantInstructionE.') and would have ended the kernel: "
         "move this step to the CPU, or write it with other operations"
     )
-    alive = kernel.run("(kept * 3).tolist(), os.getpid()", patience=PATIENCE)
+    alive = kernel.run("(kept * 3).tolist(), os.getpid()")
     assert alive.text == f"([6.0, 6.0, 6.0, 6.0], {pid})"
-    assert kernel.run(SVD, patience=PATIENCE).text == "[3.0, 2.0, 1.0]"
+    assert kernel.run(SVD).text == "[3.0, 2.0, 1.0]"
     assert kernel.run("os.wait()").content["ename"] == "ChildProcessError"
 
 
@@ -99,16 +98,16 @@ def test_only_programs_with_loops_start_a_helper_and_only_once(
         "F.cross_entropy(m(torch.ones(2, 1, 8, 8).tpu()), torch.tensor([0, 2]).tpu()).backward(); o.step()\n"
         "torch.ones(5).tpu().sort().values.sum().item()"
     )
-    assert kernel.run(training, patience=PATIENCE).text == "5.0"
+    assert kernel.run(training).text == "5.0"
     assert starts() == 0
-    assert kernel.run(SVD, patience=PATIENCE).text == "[3.0, 2.0, 1.0]"
+    assert kernel.run(SVD).text == "[3.0, 2.0, 1.0]"
     first = starts()
     assert first >= 1
     assert kernel.run("torch.arange(4.0).tpu().cumsum(0).tolist()").text == "[0.0, 1.0, 3.0, 6.0]"
     assert starts() == first + 1
     kernel.manager.shutdown_kernel()
     again = new_kernel(env=env)
-    assert again.run("import torch\n" + SVD, patience=PATIENCE).text == "[3.0, 2.0, 1.0]"
+    assert again.run("import torch\n" + SVD).text == "[3.0, 2.0, 1.0]"
     assert again.run("torch.arange(4.0).tpu().cumsum(0).tolist()").text == "[0.0, 1.0, 3.0, 6.0]"
     assert starts() == first + 1
 
@@ -119,14 +118,14 @@ def test_a_helper_that_is_killed_is_told_and_one_that_does_not_start_is_done_wit
     env, log = script(tmp_path, "if [ -s {log} ]; then exit 1; fi; echo started >> {log}; kill -KILL $$")
     kernel = new_kernel(env={**env, "TPU_KERNEL_CACHE": "off"})
     cumsum = "import torch\ntorch.arange(4.0).tpu().cumsum(0).tolist()"
-    killed = kernel.run(cumsum, patience=PATIENCE)
+    killed = kernel.run(cumsum)
     assert killed.content["ename"] == "RuntimeError"
     assert killed.content["evalue"].endswith(
         "the process that compiled `tt_jit_cumsum` was killed (signal 9), most likely for want of memory: "
         "free some, call `torch.tpu._clear_cache()`, which forgets that it failed, and run it again"
     )
     kernel.run("torch.tpu._clear_cache()")
-    assert kernel.run(cumsum, patience=PATIENCE).text == "[0.0, 1.0, 3.0, 6.0]"
+    assert kernel.run(cumsum).text == "[0.0, 1.0, 3.0, 6.0]"
     assert log.read_text() == "started\n"
 
 
@@ -137,7 +136,7 @@ def test_a_helper_outlives_an_interrupt_but_not_the_kernel(
     os.mkfifo(tmp_path / "pipe")
     env, log = script(tmp_path, f'echo $$ > {{log}}; exec {{program}} "$@" 0<>{tmp_path / "pipe"}')
     kernel = new_kernel(env={**env, "TPU_KERNEL_CACHE": "off"})
-    owner = int(kernel.run("import os, torch; os.getpid()", patience=PATIENCE).text or "")
+    owner = int(kernel.run("import os, torch; os.getpid()").text or "")
     kernel.send("torch.arange(4.0).tpu().cumsum(0).tolist()")
     helper = Path("/proc", wait_for(lambda: log.read_text().strip()), "status")
     wait_for(lambda: ignores_interrupts(helper))

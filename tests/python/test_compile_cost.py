@@ -10,7 +10,6 @@ import pytest
 from conftest import running_kernel
 from notebook import Notebook, Result
 
-PATIENCE = 120
 SETUP = """
 import gc
 import torch
@@ -40,10 +39,10 @@ COMPILED = f"%%tpu_compile --quiet\n{BODY}"
 @pytest.fixture(scope="module")
 def notebook(kernelspec: str) -> Iterator[Notebook]:
     with running_kernel(kernelspec, env={"TPU_KERNEL_CACHE": "off"}) as notebook:
-        ready = notebook.run(SETUP, patience=PATIENCE)
+        ready = notebook.run(SETUP)
         assert ready.status == "ok", ready.content
         for cell in (COMPILED, COMPILED.replace(" --quiet", ""), BODY):
-            assert notebook.run(cell, patience=PATIENCE).status == "ok"
+            assert notebook.run(cell).status == "ok"
         yield notebook
 
 
@@ -55,7 +54,7 @@ def looks(notebook: Notebook, *cells: str) -> int:
 def counts(notebook: Notebook, *cells: str) -> tuple[int, int]:
     notebook.run(TAKEN)
     for cell in cells:
-        result = notebook.run(cell, patience=PATIENCE)
+        result = notebook.run(cell)
         assert result.status == "ok", result.content
     found, snapshots, _ = eval(notebook.run(TAKEN).text or "")
     return found, snapshots
@@ -107,7 +106,7 @@ def test_functions_are_looked_for_only_where_a_cell_may_have_made_one_that_matte
 
 def test_a_cell_that_reads_a_scope_does_not_look_at_each_turn(notebook: Notebook) -> None:
     loop = "%%tpu_compile --quiet\nfor i in range(5):\n    y = torch.tanh(x) * 3\n    if vars() is None:\n        print(i)"
-    assert notebook.run(loop, patience=PATIENCE).status == "ok"
+    assert notebook.run(loop).status == "ok"
     assert looks(notebook, loop) == 0
 
 
@@ -118,7 +117,7 @@ def test_what_a_function_of_the_notebook_reads_is_known_after_each_edit(notebook
     def ran(*cells: str) -> tuple[int, str, str]:
         """Looks, the result, and the programs the compiled cell at the end executed."""
         notebook.run(TAKEN)
-        *_, last = [notebook.run(each, patience=PATIENCE) for each in cells]
+        *_, last = [notebook.run(each) for each in cells]
         (card,) = cards(last)
         found = eval(notebook.run(TAKEN).text or "")[0]
         executed = re.search(r"programs executed  (\d+)", card)

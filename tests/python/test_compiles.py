@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import running_kernel
-from notebook import Notebook, Result
-
-PATIENCE = 180
+from notebook import PATIENCE, Notebook, Result, run
 
 SETUP = """
 import json, torch
@@ -27,12 +25,6 @@ def notebook(kernelspec: str) -> Iterator[Notebook]:
     with running_kernel(kernelspec, env={"TPU_KERNEL_CACHE": "off"}) as kernel:
         run(kernel, SETUP)
         yield kernel
-
-
-def run(notebook: Notebook, code: str) -> Result:
-    result = notebook.run(code, patience=PATIENCE)
-    assert result.status == "ok", result.content
-    return result
 
 
 def storms(result: Result) -> list[tuple[str, str]]:

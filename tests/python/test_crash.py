@@ -13,7 +13,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
-from notebook import Notebook, Result
+from notebook import PATIENCE, Notebook, Result
 
 NULL = "import ctypes\ndef read():\n    ctypes.string_at(0)\nread()"
 
@@ -31,12 +31,12 @@ def crash(kernel: Notebook, code: str, number: int) -> Result:
         kernel.ask("kernel_info_request", {})
         Path(folder, "open").touch()
         assert kernel.wait(gate).status == "ok"
-    result = kernel.wait(cell, patience=20)
-    assert kernel.wait(behind, patience=20).status == "aborted"
+    result = kernel.wait(cell)
+    assert kernel.wait(behind).status == "aborted"
     assert (result.status, result.content["ename"]) == ("error", signal.Signals(number).name)
     assert [e["traceback"] for e in result.contents("error")] == [result.content["traceback"]]
     process = kernel.manager.provisioner.process  # type: ignore[union-attr]
-    assert process.wait(10) == -number
+    assert process.wait(PATIENCE) == -number
     return result
 
 
@@ -144,7 +144,7 @@ def test_what_c_wrote_before_the_crash_is_shown(new_kernel: Callable[..., Notebo
 def test_nbclient_fails_with_the_reason(kernelspec: str) -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(NULL)])
     with pytest.raises(CellExecutionError, match="segmentation fault at address 0x0"):
-        NotebookClient(notebook, kernel_name=kernelspec, timeout=60).execute()
+        NotebookClient(notebook, kernel_name=kernelspec, timeout=PATIENCE).execute()
     assert notebook.cells[0].outputs[0].ename == "SIGSEGV"
 
 
@@ -212,7 +212,7 @@ os.abort()
 
 def until(holds: Callable[[], bool]) -> None:
     """Wait for a state."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from jupyter_client.blocking import BlockingKernelClient
-from notebook import Notebook
+from notebook import PATIENCE, Notebook
 from panel import Panel, finish, place
 
 CELL = """\
@@ -241,7 +241,7 @@ def test_interrupting_a_cell_that_stands_ends_it_and_breakpoints_still_hit(
         msg_id = kernel.send(CELL)
         panel.stopped()
         kernel.interrupt()
-        result = finish(kernel, msg_id, patience=5)
+        result = finish(kernel, msg_id)
         assert result.content["ename"] == "KeyboardInterrupt"
         shown = plain("\n".join(result.content["traceback"]))
         assert "pydevd" not in shown
@@ -258,12 +258,12 @@ def test_interrupting_ends_an_endless_expression_then_the_cell(kernel: Notebook,
     endless = panel.send("evaluate", expression="[0 for _ in iter(int, 1)]", frameId=frame, context="repl")
     time.sleep(0.2)
     kernel.interrupt()
-    response = panel.reply(endless, patience=10)
+    response = panel.reply(endless)
     assert response["success"] is False
     assert "KeyboardInterrupt" in response["message"]
     assert place(panel.frames()) == ("double", 2)
     kernel.interrupt()
-    assert finish(kernel, msg_id, patience=5).content["ename"] == "KeyboardInterrupt"
+    assert finish(kernel, msg_id).content["ename"] == "KeyboardInterrupt"
 
 
 def test_breakpoints_hit_after_a_running_cell_was_interrupted(kernel: Notebook, panel: Panel) -> None:
@@ -274,7 +274,7 @@ def test_breakpoints_hit_after_a_running_cell_was_interrupted(kernel: Notebook, 
         kernel.strays += kernel.wait_for_text(msg_id, "spinning\n")
         time.sleep(0.1)
         kernel.interrupt()
-        result = finish(kernel, msg_id, patience=5)
+        result = finish(kernel, msg_id)
         assert result.content["ename"] == "KeyboardInterrupt"
         assert "pydevd" not in "\n".join(result.content["traceback"])
     panel.break_at(CELL, 2)
@@ -339,7 +339,7 @@ def test_what_waits_for_a_frame_is_answered_when_the_cell_goes_on(kernel: Notebo
         panel.send("next", threadId=1),
         panel.send("stackTrace", threadId=1),
     ]
-    replies = [panel.reply(each, patience=10) for each in sent]
+    replies = [panel.reply(each) for each in sent]
     assert [(each["command"], each["success"]) for each in replies] == [
         ("continue", True),
         ("evaluate", False),
@@ -354,7 +354,7 @@ def test_two_front_ends_debug_one_kernel(kernel: Notebook, panel: Panel) -> None
     other.load_connection_file()
     other.start_channels()
     try:
-        other.wait_for_ready(timeout=30)
+        other.wait_for_ready(timeout=PATIENCE)
         second = Panel(Notebook(kernel.manager, other))
         second.start()
         panel.break_at(CELL, 2)
@@ -433,7 +433,7 @@ def test_the_kernel_ends_in_time_while_a_cell_stands(
     begun = time.monotonic()
     notebook.request("shutdown_request", {"restart": restart}, channel="control")
     while notebook.manager.is_alive():
-        assert time.monotonic() - begun < 2.4
+        assert time.monotonic() - begun < 4
         time.sleep(0.02)
     assert not os.path.exists(os.path.dirname(path))
 
@@ -449,7 +449,7 @@ def run_beside(kernel: Notebook) -> None:
 
 
 def give_up_a_completion(kernel: Notebook) -> None:
-    kernel.run("import time\nclass Slow:\n    def __dir__(self):\n        time.sleep(60)\nslow = Slow()")
+    kernel.run("import time\nclass Slow:\n    def __dir__(self):\n        time.sleep(600)\nslow = Slow()")
     assert kernel.ask("complete_request", {"code": "slow.", "cursor_pos": 5}).content["status"] == "ok"
 
 

@@ -16,7 +16,7 @@ COMPILED = "import tpu_kernel.device as _device\n_device.snapshot()['compiles']"
 def device(kernelspec: str) -> Iterator[Notebook]:
     """A kernel with tensors on the device."""
     with running_kernel(kernelspec) as notebook:
-        notebook.run("import torch\nx = torch.arange(6.0).reshape(2, 3).to('tpu')\ny = x + 1", patience=120)
+        notebook.run("import torch\nx = torch.arange(6.0).reshape(2, 3).to('tpu')\ny = x + 1")
         yield notebook
 
 
@@ -59,16 +59,16 @@ def test_a_compiled_cell_runs_while_somebody_debugs_and_its_functions_stop(
     magic = "%%tpu_compile --quiet\n"
     code = "def shown(value):\n    return value\nz = (x * 2 + 1).sum()\nprint(shown(float(z)))"
     cell = magic + code
-    expected = device.run(cell, patience=120)
+    expected = device.run(cell)
     assert (expected.status, expected.stdout) == ("ok", "36.0\n")
     panel.break_at(cell, 3)
     msg_id = device.send(cell)
     assert place(panel.stopped()) == ("shown", 3)
     panel.go_on()
-    assert finish(device, msg_id, patience=120).stdout == "36.0\n"
+    assert finish(device, msg_id).stdout == "36.0\n"
 
 
 def test_torch_compile_works_while_somebody_debugs(device: Notebook, panel: Panel) -> None:
     code = "@torch.compile\ndef f(a):\n    return a.sin() * 2\nround(float(f(x).sum()), 4)"
     panel.break_at("nothing = 1", 1)
-    assert device.run(code, patience=120).text == "0.3523"
+    assert device.run(code).text == "0.3523"

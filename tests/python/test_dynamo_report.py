@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import running_kernel
-from notebook import Notebook, Result
+from notebook import Notebook, run
 
 PREPARE = """
 import copy, random, time, warnings
@@ -62,15 +62,9 @@ CALL = "%%tpu_compile\nb = X + 1\na = {}(b)\nc = X * 3"
 @pytest.fixture(scope="module")
 def notebook(kernelspec: str) -> Iterator[Notebook]:
     with running_kernel(kernelspec, env={"TPU_KERNEL_CACHE": "off"}) as notebook:
-        result = notebook.run(PREPARE, patience=120)
+        result = notebook.run(PREPARE)
         assert result.status == "ok", result.content
         yield notebook
-
-
-def run(notebook: Notebook, cell: str) -> Result:
-    result = notebook.run(cell, patience=120)
-    assert result.status == "ok", result.content
-    return result
 
 
 def card(notebook: Notebook, cell: str) -> list[str]:
@@ -384,7 +378,7 @@ def test_fullgraph_ends_at_the_first_thing_outside_with_card_and_error(
     notebook: Notebook, cell: str, told: str, left: str
 ) -> None:
     run(notebook, "globals().pop('late', None), globals().pop('never', None);")
-    result = notebook.run(f"%%tpu_compile --fullgraph\n{cell}", patience=120)
+    result = notebook.run(f"%%tpu_compile --fullgraph\n{cell}")
     assert (result.status, result.content["ename"]) == ("error", "UsageError")
     assert result.content["evalue"] == f"%%tpu_compile: {told}"
     (shown,) = result.displays
@@ -403,7 +397,7 @@ def test_fullgraph_lets_a_whole_step_run_and_errors_be_their_own(notebook: Noteb
     lines = card(notebook, f"%%tpu_compile --fullgraph\nfor _ in range(2):\n    {step}")
     assert lines[0].startswith("compiled · lines 4–6 · ") and numbers(lines)["programs executed"] == "2"
     assert numbers(lines)["graphs traced"] == "1 (0 breaks)"
-    wrong = notebook.run("%%tpu_compile --fullgraph\nok = X + 1\nX @ X", patience=120)
+    wrong = notebook.run("%%tpu_compile --fullgraph\nok = X + 1\nX @ X")
     assert (wrong.content["ename"], wrong.displays) == ("RuntimeError", [])
     assert "mat1 and mat2 shapes cannot be multiplied (16x8 and 16x8)" in wrong.content["evalue"]
 
@@ -415,7 +409,7 @@ def test_explain_stands_alone(notebook: Notebook) -> None:
 
 
 def test_sizes_that_are_not_fixed_are_refused_on_the_emulated_chip(notebook: Notebook) -> None:
-    result = notebook.run("%%tpu_compile --dynamic\nX + 1", patience=120)
+    result = notebook.run("%%tpu_compile --dynamic\nX + 1")
     assert (result.content["ename"], result.content["evalue"]) == (
         "UsageError",
         "%%tpu_compile: `--dynamic` needs a chip: the emulated one's compiler knows fixed sizes only. "

@@ -100,7 +100,7 @@ def test_a_whole_session_runs_encrypted(encrypted: Notebook) -> None:
     assert encrypted.run("input('name? ')", answers=["Ada"]).text == "'Ada'"
     matches = encrypted.ask("complete_request", {"code": "abs", "cursor_pos": 2}).content["matches"]
     assert "abs" in matches
-    cell = encrypted.send("import time; print('asleep', flush=True); time.sleep(60)")
+    cell = encrypted.send("import time; print('asleep', flush=True); time.sleep(600)")
     encrypted.wait_for_text(cell, "asleep")
     encrypted.interrupt()
     assert encrypted.wait(cell).content["ename"] == "KeyboardInterrupt"
@@ -144,7 +144,7 @@ def test_the_same_client_goes_on_after_a_restart(kernelspec: str) -> None:
 def test_a_notebook_runs_encrypted_under_nbclient(kernelspec: str) -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("print('one')\n2 + 2")])
     manager = KernelManager(kernel_name=kernelspec, transport_encryption="required")
-    NotebookClient(notebook, km=manager, timeout=60).execute()
+    NotebookClient(notebook, km=manager, timeout=PATIENCE).execute()
     assert notebook.cells[0].outputs[0]["text"] == "one\n"
     assert notebook.cells[0].outputs[1]["data"]["text/plain"] == "4"
 

@@ -20,7 +20,7 @@ from notebook import Notebook, Result
 @pytest.fixture(scope="module")
 def notebook(kernelspec: str) -> Iterator[Notebook]:
     with running_kernel(kernelspec) as notebook:
-        assert notebook.run(SETUP, patience=120).status == "ok"
+        assert notebook.run(SETUP).status == "ok"
         yield notebook
 
 
@@ -33,7 +33,7 @@ def hint(result: Result) -> list[str]:
 
 @pytest.mark.parametrize(("cell", "lines"), HINTS, ids=[cell.splitlines()[-1] for cell, _ in HINTS])
 def test_hint_of_a_known_error(notebook: Notebook, cell: str, lines: list[str]) -> None:
-    result = notebook.run(cell, patience=120)
+    result = notebook.run(cell)
     assert result.status == "error"
     assert hint(result) == lines
     # Libraries and programs that read the error itself find it as it was.
@@ -60,14 +60,14 @@ def test_hint_of_a_known_error(notebook: Notebook, cell: str, lines: list[str]) 
 def test_the_nearest_of_a_missing_operator_computes_the_same(
     notebook: Notebook, setup: str, code: str, value: list[object]
 ) -> None:
-    shown = notebook.run(f"{setup}\n[round(v, 4) for v in ({code}).flatten().tolist()]", patience=120)
+    shown = notebook.run(f"{setup}\n[round(v, 4) for v in ({code}).flatten().tolist()]")
     flat = [n for row in value for n in (row if isinstance(row, list) else [row])]
     assert shown.text == str(flat)
 
 
 def test_what_a_compiled_function_cannot_have_a_compiled_cell_can(notebook: Notebook) -> None:
     cell = "%%tpu_compile --quiet\nhalf = torch.linalg.inv(torch.eye(2, device='tpu') * 2) + 0\nhalf.tolist()"
-    assert notebook.run(cell, patience=120).text == "[[0.5, 0.0], [0.0, 0.5]]"
+    assert notebook.run(cell).text == "[[0.5, 0.0], [0.0, 0.5]]"
 
 
 def test_new_names_are_there(notebook: Notebook) -> None:
@@ -302,7 +302,7 @@ def test_a_child_that_was_forked_says_so_in_its_own_traceback(notebook: Notebook
         "child = mp.get_context('fork').Process(target=lambda: torch.ones(2, device='tpu'))\n"
         "child.start(); child.join()"
     )
-    shown = notebook.run(cell, patience=60).stderr
+    shown = notebook.run(cell).stderr
     assert shown.endswith(
         "Hint: A forked process cannot use the device of its parent: a chip belongs to one process.\n"
         "Let the process work on the CPU, or start it before the device is used, with spawn:\n"
@@ -330,15 +330,15 @@ ctypes.CDLL({str(tmp_path / "libbroken.so")!r}, mode=2)
 
 def test_without_torch_tpu_the_hint_says_what_is_missing(kernelspec: str) -> None:
     with running_kernel(kernelspec, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}) as kernel:
-        result = kernel.run("import torch; torch.ones(3, device='tpu')", patience=60)
+        result = kernel.run("import torch; torch.ones(3, device='tpu')")
         assert hint(result) == [
             'PyTorch knows no device "tpu": TorchTPU is not loaded, or found no TPU.',
             "`TORCH_DEVICE_BACKEND_AUTOLOAD=0` keeps it from loading with `import torch`. In this kernel:",
             "import torch_tpu._loader; torch_tpu._loader.load()",
         ]
         # No error, no hint: nothing of it was loaded when the kernel started.
-        assert kernel.run("import torch_tpu._loader; torch_tpu._loader.load()\n1", patience=60).text == "1"
-        assert kernel.run("torch.ones(2, device='tpu').tolist()", patience=60).text == "[1.0, 1.0]"
+        assert kernel.run("import torch_tpu._loader; torch_tpu._loader.load()\n1").text == "1"
+        assert kernel.run("torch.ones(2, device='tpu').tolist()").text == "[1.0, 1.0]"
 
 
 HOLD = """
@@ -372,7 +372,7 @@ def test_a_chip_that_another_process_holds_names_that_process(kernelspec: str, t
         for arguments, env in (((), None), (("-f", "kernel-0a1b.json"), session)):
             with held(script, *arguments, env=env) as holder:
                 try:
-                    result = kernel.run("import torch; torch.ones(3, device='tpu')", patience=120)
+                    result = kernel.run("import torch; torch.ones(3, device='tpu')")
                 finally:
                     holder.kill()
             said.append((holder.pid, hint(result)))

@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
-from conftest import running_kernel
 from feed_panel import Panel
 from notebook import Notebook
 
+pytestmark = pytest.mark.alone
+
 HOLD_GIL = "import ctypes; print('begun', flush=True); ctypes.PyDLL(None).usleep({})"
-
-
-@pytest.fixture(scope="module")
-def shared_kernel(kernelspec: str) -> Iterator[Notebook]:
-    """One kernel with no device for the tests of this file."""
-    with running_kernel(kernelspec) as notebook:
-        yield notebook
-
-
-@pytest.fixture
-def panel(kernel: Notebook) -> Iterator[Panel]:
-    """A page with the panel open and the kernel at rest."""
-    page = Panel(kernel).open()
-    page.wait()
-    yield page.settle()
-    page.close()
 
 
 def statuses(kernel: Notebook, msg_id: str) -> list[str]:

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from conftest import running_kernel
 from feed_panel import Panel
+from long_work import chain
 from notebook import Notebook
-from test_lifecycle_interrupt import CHAIN
+
+pytestmark = pytest.mark.alone
 
 MIB = 1 << 20
 PREPARE = "import torch\nbase = torch.ones(1024, 1024, device='tpu')"
@@ -24,17 +26,8 @@ def shared_kernel(kernelspec: str, tmp_path_factory: pytest.TempPathFactory) -> 
     with running_kernel(
         kernelspec, env={"TPU_KERNEL_CACHE": str(tmp_path_factory.mktemp("cache"))}
     ) as kernel:
-        assert kernel.run(PREPARE, patience=120).status == "ok"
+        assert kernel.run(PREPARE).status == "ok"
         yield kernel
-
-
-@pytest.fixture
-def panel(kernel: Notebook) -> Iterator[Panel]:
-    """A page with the panel open and the kernel at rest."""
-    page = Panel(kernel).open()
-    page.wait()
-    yield page.settle()
-    page.close()
 
 
 def test_a_page_is_told_what_the_device_is_and_holds(panel: Panel) -> None:
@@ -48,12 +41,12 @@ def test_a_page_is_told_what_the_device_is_and_holds(panel: Panel) -> None:
 
 
 def test_a_compile_is_seen_while_it_lasts_with_its_name_and_age(kernel: Notebook, panel: Panel) -> None:
-    assert kernel.run(CHAIN, patience=120).status == "ok"
+    assert kernel.run(chain(120)).status == "ok"
     before = panel.settle().samples[-1]
     seen = len(panel.samples)
     cell = kernel.send("chain(x).cpu()", cell_id="compiles")
-    panel.wait(lambda sample: sample["compiles"] > before["compiles"] and not sample["now"], patience=180)
-    kernel.wait(cell, patience=120)
+    panel.wait(lambda sample: sample["compiles"] > before["compiles"] and not sample["now"])
+    kernel.wait(cell)
     during = [s for s in panel.samples[seen:] if s["now"] and s["now"][0]["kind"] == "compile"]
     ages: dict[str, list[int]] = {}
     for sample in during:
@@ -162,7 +155,7 @@ def test_the_feed_has_nothing_computed_and_waits_for_nothing(
     # without the wait at the end of a cell what was recorded in fused mode stays recorded
     cache = str(tmp_path_factory.mktemp("cache"))
     kernel = new_kernel(env={"TPU_KERNEL_DRAIN": "0", "TPU_KERNEL_CACHE": cache})
-    kernel.run(PREPARE + "\nbase.sum().item()", patience=120)
+    kernel.run(PREPARE + "\nbase.sum().item()")
     kernel.run(
         "%tpu_mode fused\nfrom torch_tpu._internal.sync import _tpu_torch_sync as sync\n"
         "import torch.accelerator as accelerator\nwaits = []\nplain = accelerator.synchronize\n"

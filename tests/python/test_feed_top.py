@@ -42,7 +42,7 @@ def shared_kernel(kernelspec: str, runtime: Path) -> Iterator[Notebook]:
         "TPU_KERNEL_METRICS_TOKEN": TOKEN,
     }
     with running_kernel(kernelspec, env=env) as kernel:
-        assert kernel.run(PREPARE, patience=120).status == "ok"
+        assert kernel.run(PREPARE).status == "ok"
         yield kernel
 
 

@@ -30,7 +30,7 @@ MAGICS = {
 def notebook(kernelspec: str) -> Iterator[Notebook]:
     env = {"TPU_KERNEL_CACHE": "off", "PYTHONPATH": str(Path(__file__).parent)}
     with running_kernel(kernelspec, env=env) as notebook:
-        assert notebook.run("import fifty_kernel", patience=120).status == "ok"
+        assert notebook.run("import fifty_kernel").status == "ok"
         yield notebook
 
 
@@ -67,14 +67,12 @@ def run_all(
         # What the run before left is looked at with the same request that makes all new for the next.
         observe = f"_k.observed({runs[number - 1][0]!r}, {spent!r})" if number else "None"
         prepare = f"_k.begin({number == 0})\n{setup}\n_k.mark()" if kind else ""
-        ready = notebook.run(
-            f"import fifty_kernel as _k\n_k_left = {observe}\n{prepare}\n_k_left", patience=120
-        )
+        ready = notebook.run(f"import fifty_kernel as _k\n_k_left = {observe}\n{prepare}\n_k_left")
         assert ready.status == "ok", ready.content
         if number:
             found.append(ast.literal_eval(ready.text or ""))
         if kind:
-            seen.append(shown(notebook.run(f"{MAGICS[kind]}\n{text}", patience=120)))
+            seen.append(shown(notebook.run(f"{MAGICS[kind]}\n{text}")))
     return [
         Left(programs, shows, different) for (programs, different), shows in zip(found, seen, strict=True)
     ]
@@ -131,19 +129,19 @@ def test_function_made_since_the_last_run_is_seen(notebook: Notebook, made: str,
     file.write_text("def late():\n    return u\n")
     notebook.run("import fifty_kernel as _k\n_k.begin(False)\nk = 5.0\nu = 0\ndef late():\n    return 1.0")
     cell = "%%tpu_compile --quiet\nu = X[0, 0] * 0 + k\nr = late() * 2\nr.item() if torch.is_tensor(r) else r"
-    assert [notebook.run(cell, patience=60).text for _ in range(2)] == ["2.0", "2.0"]
+    assert [notebook.run(cell).text for _ in range(2)] == ["2.0", "2.0"]
     notebook.run(made.format(file=file))
     notebook.run("k = 6.0")
-    assert notebook.run(cell, patience=60).text == "12.0"
+    assert notebook.run(cell).text == "12.0"
     notebook.run("k = 7.0")
-    assert notebook.run(cell, patience=60).text == "14.0"
+    assert notebook.run(cell).text == "14.0"
 
 
 def test_compiled_cell_leaves_no_names_and_runs_again_after_reset(notebook: Notebook) -> None:
     notebook.run("import fifty_kernel as _k\n_k.begin(False)")
     cell = "%%tpu_compile --quiet\ny = torch.tanh(X) + 1\ny.shape[0]"
     before = notebook.run("_before = set(globals()) | {'y', '_before'}; len(_before) > 0").text
-    assert (before, notebook.run(cell, patience=60).text) == ("True", "64")
+    assert (before, notebook.run(cell).text) == ("True", "64")
     assert (
         notebook.run(
             "[n for n in set(globals()) - _before if not n.startswith('_i') and not n[1:].isdigit()]"
@@ -152,14 +150,14 @@ def test_compiled_cell_leaves_no_names_and_runs_again_after_reset(notebook: Note
     )
     notebook.run("%reset -f")
     notebook.run("import fifty_kernel as _k\n_k.begin(False)")
-    assert notebook.run(cell, patience=60).text == "64"
+    assert notebook.run(cell).text == "64"
 
 
 def test_card_says_why_a_function_with_backward_runs_eagerly(notebook: Notebook) -> None:
     cell = CELLS["train step in a function"]
     notebook.run(f"import fifty_kernel as _k\n_k.begin(False)\n{cell.setup}")
     text = cell.text.replace("def train_step", "@torch.enable_grad()\ndef train_step")
-    displays = notebook.run(f"%%tpu_compile\n{text}", patience=60).displays
+    displays = notebook.run(f"%%tpu_compile\n{text}").displays
     card = displays[-1]["text/plain"]
     assert card.startswith("ran eagerly · no program was made from this cell · ")
     assert card.endswith(

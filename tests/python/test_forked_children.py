@@ -8,7 +8,7 @@ from notebook import Notebook
 FORK = """
 import os, pickle, select, signal
 
-def in_child(work, patience=60):
+def in_child(work):
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -12,9 +12,7 @@ import nbformat
 import pexpect
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-from notebook import Notebook
-
-PATIENCE = 60
+from notebook import PATIENCE, Notebook
 
 
 def write(path: Path, kernelspec: str, *cells: nbformat.NotebookNode) -> Path:

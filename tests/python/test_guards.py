@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from notebook import Notebook
 
-PATIENCE = 120
-
 pytestmark = pytest.mark.timeout(400)
 
 
@@ -28,7 +26,7 @@ def trained(device):
     return [parameter.detach().cpu() for parameter in layer.parameters()]
 [torch.allclose(a, b, atol=1e-5) for a, b in zip(trained("tpu"), trained("cpu"))]
 """
-    assert kernel.run(cell, patience=PATIENCE).text == "[True, True]"
+    assert kernel.run(cell).text == "[True, True]"
 
 
 def test_lists_of_tensors_are_as_large_as_what_they_are_combined_with(kernel: Notebook) -> None:
@@ -36,7 +34,7 @@ def test_lists_of_tensors_are_as_large_as_what_they_are_combined_with(kernel: No
         "import torch\n"
         "small, large = [torch.tensor(2.0).tpu()], [torch.tensor([[1.0, 3.0], [5.0, 7.0]]).tpu()]"
     )
-    assert kernel.run(setup, patience=PATIENCE).status == "ok"
+    assert kernel.run(setup).status == "ok"
     values = {
         "torch._foreach_mul(small, large)": "[[2.0, 6.0], [10.0, 14.0]]",
         "torch._foreach_add(small, large, alpha=2)": "[[4.0, 8.0], [12.0, 16.0]]",
@@ -48,7 +46,7 @@ def test_lists_of_tensors_are_as_large_as_what_they_are_combined_with(kernel: No
         "torch._foreach_addcdiv(large, large, small, torch.tensor([4.0]))": "[[3.0, 9.0], [15.0, 21.0]]",
     }
     for code, expected in values.items():
-        assert kernel.run(f"{code}[0].tolist()", patience=PATIENCE).text == expected, code
+        assert kernel.run(f"{code}[0].tolist()").text == expected, code
 
 
 @pytest.mark.parametrize(
@@ -66,7 +64,7 @@ def test_padding_of_what_was_cropped_to_nothing_is_an_error(
         f"import torch; x = torch.ones({shape}, device='tpu', requires_grad=True)\n"
         f"torch.nn.functional.pad(x, {padding}, mode='replicate').sum().backward()"
     )
-    failed = kernel.run(cell, patience=PATIENCE)
+    failed = kernel.run(cell)
     assert failed.content["ename"] == "NotImplementedError"
     assert failed.content["evalue"] == (
         f"{words} leaves none of its elements, which is not implemented for TPU: do this step on the CPU"
@@ -80,7 +78,7 @@ def test_padding_that_crops_some_and_repeats_the_rest_still_has_its_gradient(ker
         "y.tolist(), x.grad.tolist()"
     )
     expected = "([[[2.0, 3.0, 3.0, 3.0, 3.0]]], [[[0.0, 0.0, 1.0, 4.0]]])"
-    assert kernel.run(cell, patience=PATIENCE).text == expected
+    assert kernel.run(cell).text == expected
 
 
 def test_unique_of_many_equal_elements_does_not_end_the_kernel(kernel: Notebook) -> None:
@@ -92,6 +90,5 @@ def test_unique_of_many_equal_elements_does_not_end_the_kernel(kernel: Notebook)
         "    values, inverse, counts = torch.unique(t, return_inverse=True, return_counts=True)\n"
         "    return [values.tolist(), inverse.tolist(), counts.tolist()]\n"
         "[parts(t.tpu()) == parts(t) for t in many]",
-        patience=PATIENCE,
     )
     assert result.text == "[True, True, True, True]"

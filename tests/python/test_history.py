@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from notebook import Notebook
+from notebook import PATIENCE, Notebook
+
+pytestmark = pytest.mark.alone
 
 WARNING = "history is not saved"
 
@@ -108,7 +110,7 @@ def inputs(home: Path) -> list[list[str]]:
 def shut_down(kernel: Notebook) -> None:
     """Ask for the end and wait for it."""
     kernel.client.shutdown(restart=False)
-    kernel.manager.provisioner.process.wait(10)  # type: ignore[union-attr]
+    kernel.manager.provisioner.process.wait(PATIENCE)  # type: ignore[union-attr]
 
 
 def usable(kernel: Notebook) -> None:
@@ -167,7 +169,7 @@ def test_a_database_that_another_program_locks_is_written_once_it_is_free(
     time.sleep(1.5)
     db.execute("ROLLBACK")
     db.close()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while len(inputs(home)) < 2 and time.monotonic() < deadline:
         time.sleep(0.2)
     assert inputs(home) == [["'first'"], ["a = 1 + 1", "a", "In[1]", "%history -n 1-2"]]
@@ -199,7 +201,7 @@ def test_two_kernels_that_write_at_once_lose_nothing(new_kernel: Callable[..., N
     for kernel in kernels:
         kernel.client.shutdown(restart=False)
     for kernel in kernels:
-        kernel.manager.provisioner.process.wait(10)  # type: ignore[union-attr]
+        kernel.manager.provisioner.process.wait(PATIENCE)  # type: ignore[union-attr]
     assert sorted(inputs(home)) == [[f"{name} = {number}" for number in range(60)] for name in "ab"]
 
 
@@ -208,7 +210,7 @@ def test_the_last_cell_before_sigterm_is_saved(new_kernel: Callable[..., Noteboo
     kernel.run("'last words'")
     process = kernel.manager.provisioner.process  # type: ignore[union-attr]
     process.send_signal(signal.SIGTERM)
-    process.wait(10)
+    process.wait(PATIENCE)
     assert inputs(home) == [["'last words'"]]
     with sqlite3.connect(home / "profile_default" / "history.sqlite") as db:
         assert db.execute("SELECT num_cmds, end IS NOT NULL FROM sessions").fetchall() == [(1, 1)]

@@ -49,7 +49,7 @@ def cached_in(folder: Path) -> dict[str, str]:
 
 
 def run(notebook: Notebook, cell: str) -> Result:
-    result = notebook.run(cell, patience=120)
+    result = notebook.run(cell)
     assert result.status == "ok", result.content
     return result
 

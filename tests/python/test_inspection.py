@@ -19,14 +19,14 @@ class Careful:
     @property
     def slow(self):
         "What slow is."
-        touched.append('slow'); time.sleep(60)
+        touched.append('slow'); time.sleep(600)
     def method(self, first, *, key=None) -> "Careful":
         "What it does."
     def __repr__(self): touched.append('repr'); return 'shown'
     def __len__(self): touched.append('len'); return 3
 class Anything:
     real = 1
-    def __getattr__(self, name): touched.append(name); time.sleep(60)
+    def __getattr__(self, name): touched.append(name); time.sleep(600)
 careful, anything = Careful(), Anything()
 def function(alpha, beta=1, gamma=careful): "What it gives."
 numbers = [1, 2, {'a': (3, careful)}]
@@ -44,7 +44,7 @@ def asked(shared_kernel: Notebook) -> Notebook:
 
 def inspect(kernel: Notebook, code: str, detail: int = 0, cursor: int | None = None) -> dict[str, Any]:
     content = {"code": code, "cursor_pos": len(code) if cursor is None else cursor, "detail_level": detail}
-    reply = kernel.ask("inspect_request", content, patience=10).content
+    reply = kernel.ask("inspect_request", content).content
     assert reply["status"] == "ok"
     return reply
 
@@ -102,7 +102,7 @@ def test_the_source_is_shown_at_the_second_level(asked: Notebook) -> None:
 def test_what_is_not_there_is_not_found(asked: Notebook, code: str) -> None:
     begin = time.monotonic()
     assert inspect(asked, code) == {"status": "ok", "found": False, "data": {}, "metadata": {}}
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30
 
 
 def test_a_very_long_help_is_cut(asked: Notebook) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from installed import LAUNCHER, PREFIX, launcher, started
 from jupyter_client.kernelspec import KernelSpecManager
+from notebook import PATIENCE
 
 LOGOS = ["logo-32x32.png", "logo-64x64.png", "logo-svg.svg"]
 
@@ -70,7 +71,7 @@ def test_install_for_the_user_follows_jupyter_and_replaces_what_was_there(tmp_pa
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     for name in ["First", "Second"]:
         assert launcher("install", "--user", "--display-name", name, env=environment).returncode == 0

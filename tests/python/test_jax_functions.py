@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from notebook import Notebook
 
-PATIENCE = 120
-
 pytestmark = pytest.mark.timeout(400)
 
 SQUARED = """
@@ -39,17 +37,17 @@ def function(name, text):
 
 @pytest.fixture(scope="module")
 def notebook(shared_kernel: Notebook) -> Notebook:
-    assert shared_kernel.run(SETUP, patience=PATIENCE).status == "ok"
+    assert shared_kernel.run(SETUP).status == "ok"
     return shared_kernel
 
 
 def test_a_function_of_plain_operations_runs_on_the_emulated_chip(notebook: Notebook) -> None:
     cell = f"function('squared', {SQUARED!r})(torch.tensor([1.0, 2.0, 3.0]).tpu()).tolist()"
-    assert notebook.run(cell, patience=PATIENCE).text == "[1.0, 4.0, 9.0]"
+    assert notebook.run(cell).text == "[1.0, 4.0, 9.0]"
 
 
 def test_a_kernel_written_for_the_chip_is_an_error_that_says_so(notebook: Notebook) -> None:
-    failed = notebook.run(f"function('mosaic', {MOSAIC!r})(torch.ones(3).tpu()).tolist()", patience=PATIENCE)
+    failed = notebook.run(f"function('mosaic', {MOSAIC!r})(torch.ones(3).tpu()).tolist()")
     assert "the emulated TPU cannot run kernels written for a TPU (Pallas, flash attention)" in str(
         failed.content["evalue"]
     )

@@ -7,15 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import running_kernel
-from notebook import Notebook
-
-PATIENCE = 120
+from notebook import PATIENCE, Notebook
 
 
 @pytest.fixture(scope="module")
 def notebook(kernelspec: str) -> Iterator[Notebook]:
     with running_kernel(kernelspec) as kernel:
-        result = kernel.run("import torch; torch.ones(3, device='tpu')", patience=PATIENCE)
+        result = kernel.run("import torch; torch.ones(3, device='tpu')")
         assert result.text == "tensor([1., 1., 1.], device='tpu:0')"
         assert (result.stdout, result.stderr) == ("", "")
         assert kernel.run("from tpu_kernel import _kernel, device, storages").status == "ok"
@@ -23,7 +21,7 @@ def notebook(kernelspec: str) -> Iterator[Notebook]:
 
 
 def value(notebook: Notebook, expression: str) -> int:
-    text = notebook.run(expression, patience=PATIENCE).text
+    text = notebook.run(expression).text
     assert text is not None
     return int(text)
 
@@ -31,25 +29,23 @@ def value(notebook: Notebook, expression: str) -> int:
 def test_a_tensor_of_one_cell_is_used_in_the_next_without_a_transfer(notebook: Notebook) -> None:
     notebook.run("kept = torch.full((256, 256), 2.0, device='tpu')")
     cursor = value(notebook, "_kernel.tpu_snapshot()['next_sequence']")
-    assert notebook.run("double = kept @ kept", cell_id="second", patience=PATIENCE).status == "ok"
+    assert notebook.run("double = kept @ kept", cell_id="second").status == "ok"
     kinds = notebook.run(f"sorted({{(e['kind'], e['cell']) for e in _kernel.tpu_events({cursor})[1]}})").text
     assert kinds in (
         "[('cache_hit', 'second'), ('execute', 'second')]",
         "[('compile', 'second'), ('execute', 'second')]",
     )
-    assert notebook.run("double[0, 0].item()", patience=PATIENCE).text == "1024.0"
+    assert notebook.run("double[0, 0].item()").text == "1024.0"
     notebook.run("del kept, double")
 
 
 def test_a_cell_that_failed_gives_its_memory_back_when_its_error_is_replaced(notebook: Notebook) -> None:
     before = value(notebook, "storages.live_storages()")
-    failed = notebook.run(
-        "big = torch.ones(1 << 20, device='tpu')\nbig.sum().item()\n1 / 0", patience=PATIENCE
-    )
+    failed = notebook.run("big = torch.ones(1 << 20, device='tpu')\nbig.sum().item()\n1 / 0")
     assert failed.content["ename"] == "ZeroDivisionError"
     assert value(notebook, "storages.live_storages()") == before + (4 << 20)
     notebook.run("del big")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while value(notebook, "storages.live_storages()") != before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert value(notebook, "storages.live_storages()") == before
@@ -59,13 +55,11 @@ def test_a_cell_that_failed_gives_its_memory_back_when_its_error_is_replaced(not
 
 def test_a_failure_on_the_device_is_an_error_of_the_cell_that_caused_it(notebook: Notebook) -> None:
     notebook.run("_kernel.tpu_set_limit(64 << 20)")
-    failed = notebook.run(
-        "lost = torch.full((30 << 20,), 3.0, device='tpu')", cell_id="guilty", patience=PATIENCE
-    )
+    failed = notebook.run("lost = torch.full((30 << 20,), 3.0, device='tpu')", cell_id="guilty")
     assert failed.status == "error"
     assert failed.content["ename"] == "OutOfMemoryError"
     assert notebook.run("_kernel.tpu_set_limit(0)").status == "ok"
-    fits = notebook.run("torch.full((30 << 20,), 3.0, device='tpu')[-1].item()", patience=PATIENCE)
+    fits = notebook.run("torch.full((30 << 20,), 3.0, device='tpu')[-1].item()")
     assert fits.text == "3.0"
     notebook.run("del lost")
 
@@ -75,23 +69,23 @@ def test_waiting_for_the_device_is_interrupted_at_once_and_the_notebook_goes_on(
     cell = notebook.send("for _ in range(40): slow = (slow @ slow) * 5e-4\nprint('queued')")
     time.sleep(2)
     notebook.manager.interrupt_kernel()
-    result = notebook.wait(cell, patience=60)
+    result = notebook.wait(cell)
     assert result.content["ename"] == "KeyboardInterrupt"
-    assert notebook.run("torch.ones(2, device='tpu').sum().item()", patience=PATIENCE).text == "2.0"
+    assert notebook.run("torch.ones(2, device='tpu').sum().item()").text == "2.0"
     notebook.run("del slow")
 
 
 def test_a_python_child_of_a_cell_finds_the_device_quietly(notebook: Notebook) -> None:
     child = "import torch; print(torch.ones(2, device='tpu').sum().item())"
     code = f'import sys\n!"{{sys.executable}}" -c "{child}"'
-    result = notebook.run(code, patience=PATIENCE)
+    result = notebook.run(code)
     assert result.stdout.split() == ["2.0"]
     assert result.stderr == ""
 
 
 def test_a_forked_child_that_comes_to_the_end_of_its_cell_has_not_failed(notebook: Notebook) -> None:
     assert notebook.run("import os; child = os.fork()").status == "ok"
-    assert notebook.run("os.waitpid(child, 0)[1]", patience=PATIENCE).text == "0"
+    assert notebook.run("os.waitpid(child, 0)[1]").text == "0"
 
 
 def test_a_fault_beside_the_cells_does_not_silence_the_kernel(notebook: Notebook) -> None:
@@ -108,7 +102,7 @@ def test_a_fault_beside_the_cells_does_not_silence_the_kernel(notebook: Notebook
     assert notebook.run(broken).status == "ok"
     # the kernel looks where the main thread is when something is compiled
     compiling = "z = torch.ones(random.randrange(1000, 1 << 20), device='tpu') * 3; asked.wait(60)"
-    assert notebook.run(compiling, patience=PATIENCE).text == "True"
+    assert notebook.run(compiling).text == "True"
     asked = notebook.ask("is_complete_request", {"code": "for each in many:"})
     assert asked.content["status"] == "incomplete"
     assert notebook.run("sys._current_frames = frames; del z").status == "ok"

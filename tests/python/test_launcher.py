@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from installed import LAUNCHER, PREFIX, launcher, started
 from jupyter_client.connect import write_connection_file
+from notebook import PATIENCE
 
 # What a notebook may ask its interpreter, as an expression that prints as literals.
 IDENTITY = """{
@@ -155,7 +156,9 @@ def test_an_old_python_is_refused_in_one_line(tmp_path: Path) -> None:
 
 def test_a_python_without_the_package_is_told_how_to_get_it(tmp_path: Path) -> None:
     connection, _ = write_connection_file(str(tmp_path / "connection.json"))
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True, timeout=PATIENCE
+    )
     python = tmp_path / "bare" / "bin" / "python"
     assert complaint("start", "-f", connection, "--python", str(python)) == (
         f"tpu-kernel: the package pytorch-tpu-kernel is not installed for `{python}`: "

@@ -113,7 +113,7 @@ def test_bokeh_loads_shows_and_pushes(kernel: Notebook) -> None:
 
 
 def test_panel_binds_a_slider_to_a_pane(kernel: Notebook) -> None:
-    result = kernel.run("import panel as pn\npn.extension()", patience=120)
+    result = kernel.run("import panel as pn\npn.extension()")
     assert "application/vnd.holoviews_load.v0+json" in result.displays[1]
     result = kernel.run(
         "import json\nbefore = len(get_ipython().kernel.comm_manager.targets)\n"

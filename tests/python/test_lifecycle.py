@@ -15,7 +15,9 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from notebook import Notebook
+from notebook import PATIENCE, Notebook
+
+pytestmark = pytest.mark.alone
 
 #: jupyter_client sends SIGTERM 2.5 s after its request, and SIGKILL at twice that. The kernel's own
 #: budget is 2.2 s; the rest is for a machine that is busy.
@@ -72,14 +74,14 @@ def shut_down(kernel: Notebook) -> None:
     """Ask for the end; it must be answered first, and in time."""
     begin = time.monotonic()
     kernel.client.shutdown(restart=False)
-    assert kernel.client.get_control_msg(timeout=2)["msg_type"] == "shutdown_reply"
+    assert kernel.client.get_control_msg(timeout=PATIENCE)["msg_type"] == "shutdown_reply"
     assert wait_for_end(kernel) == 0
     assert time.monotonic() - begin < IN_TIME
 
 
 def start_family(kernel: Notebook) -> list[int]:
     """Processes of every kind, alive."""
-    result = kernel.run(FAMILY, patience=60)
+    result = kernel.run(FAMILY)
     assert result.status == "ok", result.content
     pids = json.loads(result.stdout.splitlines()[-1])
     assert (len(pids), all(alive(pid) for pid in pids)) == (7, True)
@@ -127,7 +129,7 @@ def test_a_kernel_that_trains_ends_with_its_workers(
     new_kernel: Callable[..., Notebook], tmp_path: Path
 ) -> None:
     kernel = new_kernel(cwd=tmp_path)
-    result = kernel.run(TRAINING, patience=120)
+    result = kernel.run(TRAINING)
     assert result.status == "ok", result.content
     pids = [int(pid) for pid in result.stdout.split()]
     assert len(pids) == 4
@@ -154,7 +156,7 @@ def test_a_question_that_nobody_answers_does_not_keep_the_kernel(
     kernel = new_kernel()
     remember_exit(kernel, tmp_path / "exit")
     kernel.send("input('Who? ')", allow_stdin=True)
-    assert kernel.client.get_stdin_msg(timeout=10)["content"]["prompt"] == "Who? "
+    assert kernel.client.get_stdin_msg(timeout=PATIENCE)["content"]["prompt"] == "Who? "
     shut_down(kernel)
     assert (tmp_path / "exit").read_text() == "ran"
 
@@ -200,11 +202,11 @@ def test_a_kernel_whose_parent_dies_takes_its_processes_along(kernelspec: str, t
         "sys.stdout.flush(); os._exit(0)"
     )
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     pids = [int(word) for word in run.stdout.split()]
     assert len(pids) == 2
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert [pid for pid in pids if alive(pid)] == []
@@ -219,9 +221,9 @@ def test_a_restart_leaves_no_process_of_the_life_before(
     kernel.send("while True: pass")
     time.sleep(0.3)
     kernel.manager.restart_kernel(now=now)
-    kernel.client.wait_for_ready(timeout=30)
+    kernel.client.wait_for_ready(timeout=PATIENCE)
     assert kernel.run("'pids' in globals()").text == "False"
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE
     while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert [pid for pid in pids if alive(pid)] == []
@@ -230,7 +232,7 @@ def test_a_restart_leaves_no_process_of_the_life_before(
 def test_nbclient_leaves_nothing_behind(kernelspec: str) -> None:
     code = "import os, subprocess; print(os.getpid(), subprocess.Popen(['setsid', 'sleep', '600']).pid)"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
-    NotebookClient(notebook, kernel_name=kernelspec, timeout=60).execute()
+    NotebookClient(notebook, kernel_name=kernelspec, timeout=PATIENCE).execute()
     pids = [int(word) for word in notebook.cells[0].outputs[0].text.split()]
     assert (len(pids), ended(pids)) == (2, True)
 

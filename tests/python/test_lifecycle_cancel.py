@@ -10,7 +10,8 @@ import pytest
 from conftest import running_kernel
 from notebook import Notebook, Result
 
-PATIENCE = 120
+pytestmark = pytest.mark.alone
+
 SETUP = """
 import time, torch
 start = torch.ones(2000, 2000, device="tpu")
@@ -38,7 +39,7 @@ def notebook(kernelspec: str) -> Iterator[Notebook]:
 @pytest.fixture(scope="module")
 def one(notebook: Notebook) -> float:
     """Seconds of one program here and now."""
-    return float(notebook.run(SETUP, patience=PATIENCE).text or "nan")
+    return float(notebook.run(SETUP).text or "nan")
 
 
 def interrupted_twice(notebook: Notebook, code: str, one: float) -> Result:
@@ -50,7 +51,7 @@ def interrupted_twice(notebook: Notebook, code: str, one: float) -> Result:
     time.sleep(1)
     begun = time.monotonic()
     notebook.interrupt()
-    result = notebook.wait(cell, patience=PATIENCE)
+    result = notebook.wait(cell)
     assert time.monotonic() - begun < 10 + 10 * one < 200 * one
     return result
 
@@ -74,7 +75,7 @@ def test_a_second_interrupt_cancels_what_a_read_waits_for(notebook: Notebook, on
     # in debug mode the first is enough: nothing waits behind the operation that runs
     assert result.stderr.startswith(CANCELLED) or (mode == "debug" and result.stderr == "")
     # the notebook goes on with what it has
-    assert notebook.run("(start[0, 0] + 1).item()", patience=PATIENCE).text == "2.0"
+    assert notebook.run("(start[0, 0] + 1).item()").text == "2.0"
     notebook.run("%tpu_mode strict")
     notebook.run("del lost")
 
@@ -85,7 +86,7 @@ def test_tensors_that_are_lost_by_a_second_interrupt_are_named(notebook: Noteboo
     assert result.content["ename"] == "KeyboardInterrupt"
     assert result.stderr == f"{CANCELLED}`losses[0]`, `step`, `weights`: compute them again.\n"
     assert notebook.run("weights.sum().item()").content["ename"] == "RuntimeError"
-    assert notebook.run("weights = start * 1; weights[0, 0].item()", patience=PATIENCE).text == "1.0"
+    assert notebook.run("weights = start * 1; weights[0, 0].item()").text == "1.0"
     notebook.run("del weights, step, losses")
 
 
@@ -93,11 +94,11 @@ def test_a_second_interrupt_after_the_cell_ended_cancels_what_it_left(notebook: 
     cell = notebook.send("left = work()")
     time.sleep(2)
     notebook.interrupt()
-    result = notebook.wait(cell, patience=PATIENCE)
+    result = notebook.wait(cell)
     assert result.content["evalue"] == "while waiting for the device; what was queued goes on there"
     notebook.interrupt()
     begun = time.monotonic()
-    assert notebook.run("(start[0, 0] + 2).item()", patience=PATIENCE).text == "3.0"
+    assert notebook.run("(start[0, 0] + 2).item()").text == "3.0"
     assert time.monotonic() - begun < 10 + 10 * one < 200 * one
     notebook.run("None")
     late = [m for m in notebook.strays if m["msg_type"] == "stream"]
@@ -106,13 +107,13 @@ def test_a_second_interrupt_after_the_cell_ended_cancels_what_it_left(notebook: 
 
 
 def test_two_interrupts_far_apart_cancel_nothing(notebook: Notebook, one: float) -> None:
-    code = "kept = (start @ start) * 5e-4\ntime.sleep(60)"
+    code = "kept = (start @ start) * 5e-4\ntime.sleep(600)"
     for _ in range(2):
         cell = notebook.send(code)
         time.sleep(1)
         notebook.interrupt()
-        result = notebook.wait(cell, patience=PATIENCE)
+        result = notebook.wait(cell)
         assert result.content["ename"] == "KeyboardInterrupt"
         assert result.stderr == ""
         time.sleep(5.5)
-    assert notebook.run("kept[0, 0].item()", patience=PATIENCE).text == "1.0"
+    assert notebook.run("kept[0, 0].item()").text == "1.0"

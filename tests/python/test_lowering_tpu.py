@@ -222,24 +222,24 @@ CASES = {
 @pytest.fixture(scope="module")
 def notebook(kernelspec: str) -> Iterator[Notebook]:
     with running_kernel(kernelspec, env={"TPU_KERNEL_CACHE": "off"}) as notebook:
-        assert notebook.run(PREPARE, patience=120).status == "ok"
+        assert notebook.run(PREPARE).status == "ok"
         yield notebook
 
 
 def counts(notebook: Notebook) -> tuple[int, int]:
-    return ast.literal_eval(notebook.run("counted()", patience=120).text or "")
+    return ast.literal_eval(notebook.run("counted()").text or "")
 
 
 def run_counted(notebook: Notebook, cell: str) -> tuple[int, int]:
     before = counts(notebook)
-    result = notebook.run(cell, patience=120)
+    result = notebook.run(cell)
     assert result.status == "ok", result.content
     after = counts(notebook)
     return after[0] - before[0], after[1] - before[1]
 
 
 def check(notebook: Notebook, code: str) -> None:
-    result = notebook.run(code, patience=120)
+    result = notebook.run(code)
     assert result.status == "ok", result.content
 
 

@@ -33,7 +33,6 @@ def device(notebook: Notebook) -> Notebook:
         "torch.manual_seed(0)\n"
         "X = torch.randn(16, 8).to('tpu')\nY = torch.randint(0, 4, (16,)).to('tpu')\n"
         "model = nn.Linear(8, 4).to('tpu')\nopt = torch.optim.SGD(model.parameters(), lr=0.1)\n",
-        patience=120,
     )
     assert result.status == "ok", result.content
     return notebook
@@ -81,7 +80,7 @@ def test_wrong_use_is_one_line(notebook: Notebook, cell: str, message: str) -> N
 
 
 def test_card_says_what_was_compiled_and_what_ran(device: Notebook) -> None:
-    first = device.run(TRAIN, patience=120)
+    first = device.run(TRAIN)
     assert first.stdout == "True\n"
     (card,) = first.displays
     lines = card["text/plain"].splitlines()
@@ -146,13 +145,12 @@ def test_interrupt_stops_a_compiled_loop_at_one_of_its_lines(device: Notebook) -
     body = "print('running', flush=True)\nfor turn in range(200_000):\n    wave = torch.sin(X)\n    wave = wave + 1"
     device.run(
         "%%tpu_compile --quiet\nfor turn in range(2):\n    wave = torch.sin(X)\n    wave = wave + 1",
-        patience=120,
     )
     cell = device.send(f"%%tpu_compile\n{body}")
     device.wait_for_text(cell, "running")
     time.sleep(1.0)
     device.interrupt()
-    result = device.wait(cell, patience=60)
+    result = device.wait(cell)
     assert (result.status, result.content["ename"]) == ("error", "KeyboardInterrupt")
     text = shown_error(result)
     assert re.search(r"^-+> [345] ", text, re.MULTILINE) and "tpu_kernel" not in text

@@ -21,7 +21,6 @@ def notebook(kernelspec: str) -> Iterator[Notebook]:
     with running_kernel(kernelspec, env={"TPU_KERNEL_CACHE": "off"}) as notebook:
         ready = notebook.run(
             "import torch\nfrom tpu_kernel.magics import measure\nX = torch.ones(4, 4).to('tpu')",
-            patience=120,
         )
         assert ready.status == "ok", ready.content
         yield notebook
@@ -44,9 +43,9 @@ def trace(result: Result) -> str:
 @pytest.mark.parametrize("below", [False, True], ids=["above", "below"])
 def test_body_is_compiled_whichever_magic_is_on_top(notebook: Notebook, other: str, below: bool) -> None:
     top = f"%%tpu_compile --quiet\n{other}" if below else f"{other}\n%%tpu_compile --quiet"
-    notebook.run(f"{top}\n{BODY}", patience=60)
+    notebook.run(f"{top}\n{BODY}")
     before = executions(notebook)
-    result = notebook.run(f"{top}\n{BODY}", patience=60)
+    result = notebook.run(f"{top}\n{BODY}")
     assert result.status == "ok", result.content
     # Eagerly it would be three programs a run.
     assert executions(notebook) - before == RUNS.get(other, 1)
@@ -59,16 +58,16 @@ def test_body_is_compiled_whichever_magic_is_on_top(notebook: Notebook, other: s
 
 def test_timed_cell_shows_no_card_for_each_run(notebook: Notebook) -> None:
     for top in ("%%timeit -n 2 -r 3\n%%tpu_compile", "%%tpu_compile\n%%timeit -n 2 -r 3"):
-        assert cards(notebook.run(f"{top}\n{BODY}", patience=60)) == []
+        assert cards(notebook.run(f"{top}\n{BODY}")) == []
 
 
 def test_captured_card_and_value_of_a_timed_cell(notebook: Notebook) -> None:
     for top in ("%%capture caught\n%%tpu_compile", "%%tpu_compile\n%%capture caught"):
-        result = notebook.run(f"{top}\n{BODY}\nprint('inside')", patience=60)
+        result = notebook.run(f"{top}\n{BODY}\nprint('inside')")
         assert (result.stdout, cards(result)) == ("", [])
         assert notebook.run("caught.stdout, len(caught.outputs)").text == "('inside\\n', 1)"
     for top in ("%%time\n%%tpu_compile", "%%tpu_compile\n%%time"):
-        result = notebook.run(f"{top}\n{BODY}\nstacked.shape[0]", patience=60)
+        result = notebook.run(f"{top}\n{BODY}\nstacked.shape[0]")
         assert (result.text, len(cards(result))) == ("4", 1)
 
 
@@ -76,7 +75,7 @@ def test_captured_card_and_value_of_a_timed_cell(notebook: Notebook) -> None:
 @pytest.mark.parametrize("below", [False, True], ids=["above", "below"])
 def test_error_has_the_line_of_the_cell(notebook: Notebook, other: str, below: bool) -> None:
     top = f"%%tpu_compile\n{other}" if below else f"{other}\n%%tpu_compile"
-    result = notebook.run(f"{top}\n\nkept = X + 1\nkept.missing\nnever = 1", patience=60)
+    result = notebook.run(f"{top}\n\nkept = X + 1\nkept.missing\nnever = 1")
     # `%%capture` reports an error and goes on.
     (error,) = result.contents("error")
     text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error["traceback"]))
@@ -100,9 +99,9 @@ def test_of_eager_and_compiled_the_lower_one_counts(notebook: Notebook) -> None:
         ("%%tpu_compile --quiet\n%%tpu_eager", 3),
     ):
         cell = f"{top}\n{BODY}\nmode = torch.tpu.eager_mode.name"
-        notebook.run(cell, patience=60)
+        notebook.run(cell)
         before = executions(notebook)
-        result = notebook.run(cell, patience=60)
+        result = notebook.run(cell)
         assert result.status == "ok", result.content
         assert executions(notebook) - before == wanted
     assert notebook.run("torch._dynamo.eval_frame._stance.stance, torch.tpu.eager_mode.name").text == (
@@ -120,7 +119,7 @@ def test_modes_nest_and_come_back_after_errors_and_interrupts(notebook: Notebook
     )
     assert result.stdout.split() == ["DEFER_NEVER", "DEFER_AND_FUSE", "DEFER_NEVER"]
     assert re.search(r"^-+> 7 1 / 0$", trace(result), re.MULTILINE)
-    cell = notebook.send(f"%%tpu_eager --mode debug\nprint({mode}, flush=True)\nimport time\ntime.sleep(60)")
+    cell = notebook.send(f"%%tpu_eager --mode debug\nprint({mode}, flush=True)\nimport time\ntime.sleep(600)")
     notebook.wait_for_text(cell, "LAUNCH_BLOCKING")
     time.sleep(0.3)
     notebook.interrupt()

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from conftest import running_kernel
-from notebook import Notebook, Result
+from notebook import Notebook, run
 
-PATIENCE = 120
 SETUP = """
 import torch
 from torch import nn
@@ -33,15 +32,9 @@ def notebook(shared: Notebook) -> Iterator[Notebook]:
     run(shared, "%tpu_free --all")
 
 
-def run(notebook: Notebook, code: str) -> Result:
-    result = notebook.run(code, patience=PATIENCE)
-    assert result.status == "ok", result.content
-    return result
-
-
 def full(notebook: Notebook, code: str) -> tuple[list[str], list[str], str]:
     """The lines of the card and of the error, and the card's HTML, of a cell that needs too much."""
-    result = notebook.run(code, patience=PATIENCE)
+    result = notebook.run(code)
     assert result.content["ename"] == "OutOfMemoryError", result.content
     assert result.types == ["execute_input", "display_data", "error"]
     (shown,) = result.displays
@@ -150,7 +143,7 @@ def test_an_error_that_is_caught_shows_no_card(notebook: Notebook) -> None:
 
 def test_a_loop_that_fails_at_every_step_is_told_in_few_lines(notebook: Notebook) -> None:
     run(notebook, "w = torch.ones(20 << 20).to('tpu')")
-    result = notebook.run("for i in range(300):\n    z = w * float(i)", patience=PATIENCE)
+    result = notebook.run("for i in range(300):\n    z = w * float(i)")
     text = "\n".join(result.content["traceback"])
     assert len(result.displays) == 1
     assert text.count("needs 80.00 MiB more") == 6
@@ -197,7 +190,7 @@ def test_it_is_told_in_short_where_the_notebook_cannot_be_looked_at(notebook: No
         "import gc\nobjects = gc.get_objects\ndef broken():\n    raise RuntimeError('not here')\n"
         "gc.get_objects = broken",
     )
-    result = notebook.run("z = torch.ones(50 << 20, device='tpu')", patience=PATIENCE)
+    result = notebook.run("z = torch.ones(50 << 20, device='tpu')")
     run(notebook, "gc.get_objects = objects")
     assert result.content["ename"] == "OutOfMemoryError"
     assert "needs 200.00 MiB more" in result.content["evalue"]

@@ -31,7 +31,7 @@ def open_comm(kernel: Notebook) -> Iterator[None]:
 def send(kernel: Notebook, *buffers: bytes) -> list[Message]:
     """Send buffers to the notebook; the messages that it sends because of them."""
     request = kernel.request("comm_msg", {"comm_id": "c", "data": {}}, buffers=list(buffers))
-    messages = kernel.wait(request, reply=False, patience=90).messages
+    messages = kernel.wait(request, reply=False).messages
     return [m for m in messages if m["msg_type"] == "comm_msg"]
 
 

@@ -100,7 +100,7 @@ def test_workers_of_a_fork_server_print_into_the_cell_that_starts_them(
         "    process = multiprocessing.get_context(method).Process(target=tell, args=(word,))\n"
         "    process.start(); process.join()\n"
         "start('forkserver', 'one'); go = threading.Event()\n"
-        "def later(): go.wait(10); start('forkserver', 'late'); start('spawn', 'spawned')\n"
+        "def later(): go.wait(100); start('forkserver', 'late'); start('spawn', 'spawned')\n"
         "thread = threading.Thread(target=later); thread.start()",
     )
     second = kernel.run("start('forkserver', 'two')\ngo.set(); thread.join()")
@@ -113,7 +113,7 @@ def test_a_thread_starts_its_commands_for_its_own_cell(kernel: Notebook) -> None
     first = first_cell(
         kernel,
         "import os, subprocess, threading\ngo = threading.Event()\n"
-        "def work():\n    go.wait(10)\n    subprocess.run('echo out; echo err >&2', shell=True)\n"
+        "def work():\n    go.wait(100)\n    subprocess.run('echo out; echo err >&2', shell=True)\n"
         "    subprocess.run('echo joined >&2', shell=True, stderr=subprocess.STDOUT)\n"
         "    pid = os.fork()\n"
         "    if pid == 0:\n        os.write(1, b'forked\\n'); os._exit(0)\n"
@@ -130,7 +130,7 @@ def test_pooled_work_prints_into_the_cell_that_submitted_it(kernel: Notebook) ->
         kernel,
         "from concurrent.futures import ThreadPoolExecutor\nimport threading\n"
         "pool = ThreadPoolExecutor(1); go = threading.Event()\n"
-        "early = pool.submit(lambda: (go.wait(10), print('early')))",
+        "early = pool.submit(lambda: (go.wait(100), print('early')))",
     )
     second = kernel.run(
         "now = pool.submit(print, 'now'); go.set(); now.result(); list(pool.map(print, 'ab'));"
@@ -186,7 +186,7 @@ def test_input_is_asked_after_set_parent_too(kernel: Notebook) -> None:
 def test_an_output_widget_takes_what_a_thread_prints(kernel: Notebook) -> None:
     cell = kernel.send(
         "import ipywidgets, threading\nout = ipywidgets.Output(); go = threading.Event()\n"
-        "def work():\n    go.wait(10)\n    with out: print('in the widget')\n"
+        "def work():\n    go.wait(100)\n    with out: print('in the widget')\n"
         "thread = threading.Thread(target=work); thread.start()"
     )
     kernel.wait(cell)
@@ -229,7 +229,10 @@ def test_cells_with_children_do_not_use_up_file_descriptors(kernel: Notebook) ->
 
 def test_commands_of_a_subshell_are_shown_whole_and_in_order_before_it_is_idle(kernel: Notebook) -> None:
     subshell = kernel.ask("create_subshell_request", {}, channel="control").content["subshell_id"]
-    main = kernel.send("import threading\nrelease = threading.Event(); release.wait(20); print('main')")
+    main = kernel.send(
+        "import threading\nrelease = threading.Event(); print('begun', flush=True); release.wait(100); print('main')"
+    )
+    kernel.wait_for_text(main, "begun\n")
     session = kernel.client.session
     code = (
         "import subprocess\nfor n in range(5):\n    print('print', n); subprocess.run(['echo', 'command', str(n)])\n"

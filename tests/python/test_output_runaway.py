@@ -11,6 +11,8 @@ import pytest
 from conftest import running_kernel
 from notebook import PATIENCE, Notebook, Result
 
+pytestmark = pytest.mark.alone
+
 MIB = 1 << 20
 STOPS = "\n[This cell has written 1048576 bytes. What it writes from here on is counted but not shown; "
 STOPS += "TPU_KERNEL_OUTPUT_CAP sets the limit.]\n"
@@ -93,7 +95,7 @@ def test_what_children_and_commands_write_is_capped_and_counted(kernel: Notebook
 def test_a_thread_that_floods_after_its_cell_is_counted_too(kernel: Notebook) -> None:
     cell = kernel.send(
         "import threading\ngo = threading.Event()\n"
-        "def flood():\n    go.wait(10)\n    for _ in range(20): print('x' * 99_999)\n"
+        "def flood():\n    go.wait(100)\n    for _ in range(20): print('x' * 99_999)\n"
         "thread = threading.Thread(target=flood); thread.start()"
     )
     kernel.wait(cell)

@@ -6,7 +6,7 @@ import re
 import time
 from pathlib import Path
 
-from notebook import Notebook, Result
+from notebook import PATIENCE, Notebook, Result
 
 FAIL = "def divide(number):\n    return number / 0\ndivide(7)"
 
@@ -81,11 +81,11 @@ def test_a_script_runs_under_the_debugger(kernel: Notebook, tmp_path: Path) -> N
 
 def test_interrupting_a_debugger_that_asks_ends_the_cell(kernel: Notebook) -> None:
     msg_id = kernel.send("breakpoint()\nlate = 1", allow_stdin=True)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while not kernel._take(kernel.client.stdin_channel, 0.05):
         assert time.monotonic() < deadline
     kernel.interrupt()
-    result = kernel.wait(msg_id, patience=10)
+    result = kernel.wait(msg_id)
     assert result.content["ename"] == "KeyboardInterrupt"
     assert kernel.run("'late' in globals()").text == "False"
 

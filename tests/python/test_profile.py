@@ -43,7 +43,7 @@ def new_notebook(kernelspec: str, folder: Path) -> Iterator[Notebook]:
 
 @pytest.fixture(scope="module")
 def device(new_notebook: Notebook) -> Notebook:
-    assert new_notebook.run(SETUP, patience=120).status == "ok"
+    assert new_notebook.run(SETUP).status == "ok"
     return new_notebook
 
 
@@ -134,7 +134,7 @@ def test_a_cell_without_a_device_says_so(new_notebook: Notebook, folder: Path) -
 def test_a_training_loop_has_its_counts_its_lines_and_a_file_that_agrees_with_tpu_core(
     device: Notebook, folder: Path
 ) -> None:
-    first = device.run(f"%%tpu_profile\n{LOOP}loss.item()", patience=120)
+    first = device.run(f"%%tpu_profile\n{LOOP}loss.item()")
     assert (first.status, float(first.text or "0") > 0) == ("ok", True)
     text = card(first)
     counted = agrees(trace(folder, text))
@@ -174,7 +174,7 @@ def test_the_card_is_small_escaped_and_needs_no_script(device: Notebook) -> None
 
 
 def test_a_compiled_cell_names_its_lines(device: Notebook, folder: Path) -> None:
-    result = device.run(f"%%tpu_profile\n%%tpu_compile\n{LOOP}", patience=120)
+    result = device.run(f"%%tpu_profile\n%%tpu_compile\n{LOOP}")
     assert result.status == "ok"
     assert result.displays[0]["text/plain"].startswith("compiled · ")
     text = card(result)
@@ -278,7 +278,7 @@ def test_torch_tpus_own_trace_is_written_on_request_and_has_no_device_in_it(
 
 def test_more_launches_than_find_room_are_counted_and_said(device: Notebook, folder: Path) -> None:
     device.run("import tpu_kernel.profiling.recording as r; most, r.MOST_BYTES = r.MOST_BYTES, 0")
-    result = device.run("%%tpu_profile\nfor _ in range(22_000):\n    v = x + 1", patience=120)
+    result = device.run("%%tpu_profile\nfor _ in range(22_000):\n    v = x + 1")
     text = card(result)
     assert "22,000 runs" in text
     lost = re.search(r"([\d,]+) earlier launches and transfers found no room", text)

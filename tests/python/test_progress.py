@@ -10,19 +10,12 @@ import time
 from typing import Any
 
 import pytest
+from long_work import chain, states, texts
 from notebook import Notebook, Result
 
-SETUP = """
-import threading, time, torch
-from tpu_kernel import _kernel
-sizes = [3 + 2 * (i * 7 % 23) for i in range(31)]
-weights = [torch.randn(a, b).to("tpu") for a, b in zip(sizes, sizes[1:])]
-x = torch.randn(5, sizes[0]).to("tpu")
-@torch.compile
-def chain(x):
-    for w in weights:
-        x = torch.softmax((x @ w).sin() + x.sum(), -1)
-    return x
+pytestmark = pytest.mark.alone
+
+SETUP = f"""{chain(30)}
 def tell_when(kind):
     def watch():
         while not any(work["kind"] == kind for work in _kernel.tpu_ongoing()):
@@ -38,29 +31,27 @@ def device(kernelspec: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     cache = str(tmp_path_factory.mktemp("cache"))
     with running_kernel(kernelspec, env={"TPU_KERNEL_CACHE": cache}) as notebook:
-        assert notebook.run(SETUP, patience=120).status == "ok"
+        assert notebook.run(SETUP).status == "ok"
         yield notebook
 
 
 def lines(result: Result) -> list[str]:
-    """The line as it changed: one place, shown once and then updated, twice a second at most."""
-    found = [m for m in result.messages if m["msg_type"] in ("display_data", "update_display_data")]
-    assert [m["msg_type"] for m in found] == ["display_data", *["update_display_data"] * (len(found) - 1)]
-    assert len({m["content"]["transient"]["display_id"] for m in found}) == 1
+    """The line as it changed, twice a second at most."""
+    found = states(result)
     dates = [m["header"]["date"] for m in found[:-1]]
     assert all((b - a).total_seconds() > 0.3 for a, b in itertools.pairwise(dates))
-    return [m["content"]["data"]["text/plain"] for m in found]
+    return texts(found)
 
 
 def stopped(device: Notebook, code: str) -> list[str]:
     """What is said of something that is long on any machine: the process stands still in the middle of it."""
     cell = device.send(code)
-    device.wait_for_text(cell, "begun", patience=100)
+    device.wait_for_text(cell, "begun")
     pid = device.manager.provisioner.pid
     os.kill(pid, signal.SIGSTOP)
     time.sleep(2.5)
     os.kill(pid, signal.SIGCONT)
-    result = device.wait(cell, patience=120)
+    result = device.wait(cell)
     assert result.status == "ok"
     return lines(result)
 

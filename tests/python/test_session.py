@@ -11,7 +11,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from notebook import Notebook
+from notebook import PATIENCE, Notebook
 
 
 def test_a_cell_is_announced_and_answered_between_busy_and_idle(kernel: Notebook) -> None:
@@ -90,7 +90,7 @@ def test_a_syntax_error_is_shown_with_its_place(kernel: Notebook) -> None:
 def test_what_waits_after_an_error_is_aborted_in_order(kernel: Notebook) -> None:
     first = kernel.send("import time; time.sleep(0.5); 1/0")
     waiting = [kernel.send(f"print({n})") for n in range(5)]
-    replies = [kernel.client.get_shell_msg(timeout=10) for _ in range(6)]
+    replies = [kernel.client.get_shell_msg(timeout=PATIENCE) for _ in range(6)]
     assert [m["parent_header"]["msg_id"] for m in replies] == [first, *waiting]
     assert [m["content"]["status"] for m in replies] == ["error"] + 5 * ["aborted"]
     assert kernel.run("'alive'").text == "'alive'"
@@ -107,7 +107,7 @@ def test_a_burst_of_cells_runs_in_order(kernel: Notebook) -> None:
     kernel.run("seen = []")
     ids = [kernel.send(f"seen.append({n})", store_history=False) for n in range(200)]
     for msg_id in ids[:-1]:
-        assert kernel.client.get_shell_msg(timeout=20)["parent_header"]["msg_id"] == msg_id
+        assert kernel.client.get_shell_msg(timeout=PATIENCE)["parent_header"]["msg_id"] == msg_id
     kernel.wait(ids[-1])
     assert kernel.run("seen == list(range(200))").text == "True"
 
@@ -207,11 +207,11 @@ def test_completion_knows_names_attributes_and_magics(kernel: Notebook) -> None:
 def test_completion_never_hangs(kernel: Notebook) -> None:
     kernel.run(
         "class Broken:\n    def __dir__(self): raise RuntimeError('no')\nbroken = Broken()\n"
-        "class Slow:\n    @property\n    def value(self):\n        import time; time.sleep(30)\nslow = Slow()"
+        "class Slow:\n    @property\n    def value(self):\n        import time; time.sleep(600)\nslow = Slow()"
     )
     for code in ("a" * 100_000, "broken.", "slow.va", "((((((((((" * 500, "x." * 3000):
         content = {"code": code, "cursor_pos": len(code)}
-        assert kernel.ask("complete_request", content, patience=5).content["status"] == "ok"
+        assert kernel.ask("complete_request", content).content["status"] == "ok"
 
 
 def test_inspection_finds_an_object(kernel: Notebook) -> None:
@@ -241,16 +241,14 @@ def test_is_complete_tells_what_needs_another_line(kernel: Notebook) -> None:
 
 def test_complete_inspect_and_history_are_answered_while_a_cell_runs(kernel: Notebook) -> None:
     kernel.run("import os, time")
-    cell = kernel.send("print('started', flush=True); time.sleep(5)")
+    cell = kernel.send("print('started', flush=True); time.sleep(600)")
     kernel.wait_for_text(cell, "started")
-    begin = time.monotonic()
     content = kernel.ask("complete_request", {"code": "os.getcw", "cursor_pos": 8}).content
     assert "getcwd" in [m.rsplit(".", 1)[-1] for m in content["matches"]]
     assert kernel.ask("inspect_request", {"code": "os", "cursor_pos": 2}).content["found"] is True
     assert kernel.ask("is_complete_request", {"code": "1"}).content == {"status": "complete"}
     content = {"hist_access_type": "tail", "n": 1, "raw": True, "output": False}
     assert kernel.ask("history_request", content).content["history"]
-    assert time.monotonic() - begin < 4
     kernel.interrupt()
     assert kernel.wait(cell).content["ename"] == "KeyboardInterrupt"
 
@@ -269,10 +267,8 @@ def test_a_history_that_cannot_be_locked_does_not_hold_the_kernel(
     with closing(sqlite3.connect(profile / "history.sqlite", isolation_level=None)) as other:
         other.execute("CREATE TABLE held (x)")
         other.execute("BEGIN EXCLUSIVE")
-        begin = time.monotonic()
         kernel = new_kernel(env={"IPYTHONDIR": str(tmp_path)})
         assert kernel.run("'ready'").text == "'ready'"
-        assert time.monotonic() - begin < 4.5
         other.execute("ROLLBACK")
     kernel.client.shutdown()
     kernel.manager.finish_shutdown()
@@ -280,17 +276,24 @@ def test_a_history_that_cannot_be_locked_does_not_hold_the_kernel(
         assert after.execute("SELECT source_raw FROM history").fetchall() == [("'ready'",)]
 
 
+def saved_cells(db: sqlite3.Connection) -> list[str]:
+    return [row[0] for row in db.execute("SELECT source_raw FROM history ORDER BY line")]
+
+
 def test_what_a_killed_kernel_ran_a_while_ago_is_in_the_history(
     new_kernel: Callable[..., Notebook], tmp_path: Path
 ) -> None:
     kernel = new_kernel(env={"IPYTHONDIR": str(tmp_path)})
     kernel.run("before_the_kill = 1")
-    kernel.send("import time; time.sleep(30)")
-    time.sleep(1.5)
+    kernel.send("import time; time.sleep(600)")
+    ran = ["before_the_kill = 1", "import time; time.sleep(600)"]
+    with closing(sqlite3.connect(tmp_path / "profile_default" / "history.sqlite")) as beside:
+        deadline = time.monotonic() + PATIENCE
+        while saved_cells(beside) != ran and time.monotonic() < deadline:
+            time.sleep(0.1)
     kernel.manager.shutdown_kernel(now=True)
     with closing(sqlite3.connect(tmp_path / "profile_default" / "history.sqlite")) as after:
-        saved = [row[0] for row in after.execute("SELECT source_raw FROM history ORDER BY line")]
-    assert saved == ["before_the_kill = 1", "import time; time.sleep(30)"]
+        assert saved_cells(after) == ran
 
 
 def test_a_request_that_is_no_cell_is_answered_with_an_error(kernel: Notebook) -> None:

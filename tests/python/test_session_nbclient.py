@@ -6,12 +6,13 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from notebook import PATIENCE
 
 
 def run(*cells: str, kernelspec: str, allow_errors: bool = False) -> nbformat.NotebookNode:
     """A notebook of these cells, executed."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells])
-    NotebookClient(notebook, kernel_name=kernelspec, timeout=60, allow_errors=allow_errors).execute()
+    NotebookClient(notebook, kernel_name=kernelspec, timeout=PATIENCE, allow_errors=allow_errors).execute()
     nbformat.validate(notebook)
     return notebook
 

@@ -17,9 +17,7 @@ def device_kernel(kernelspec: str) -> Iterator[Notebook]:
     from conftest import running_kernel
 
     with running_kernel(kernelspec) as notebook:
-        result = notebook.run(
-            "import torch\nheld = torch.full((2, 3), 7.0, device='tpu')", cell_id="first", patience=120
-        )
+        result = notebook.run("import torch\nheld = torch.full((2, 3), 7.0, device='tpu')", cell_id="first")
         assert result.status == "ok", result.content
         yield notebook
 

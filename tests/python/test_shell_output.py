@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Callable
 
 import pytest
@@ -83,7 +82,7 @@ def test_capture_and_redirect_take_the_output(kernel: Notebook) -> None:
 def test_a_thread_prints_into_the_cell_that_started_it(kernel: Notebook) -> None:
     first = kernel.send(
         "import threading, time\ngo = threading.Event()\n"
-        "def late():\n    go.wait(10)\n    print('from the thread', flush=True)\n"
+        "def late():\n    go.wait(100)\n    print('from the thread', flush=True)\n"
         "thread = threading.Thread(target=late); thread.start()"
     )
     kernel.wait(first)
@@ -123,11 +122,10 @@ def test_a_library_can_give_output_to_an_earlier_cell(kernel: Notebook) -> None:
 
 
 def test_a_printed_line_is_shown_while_the_cell_computes(kernel: Notebook) -> None:
-    cell = kernel.send("print('now')\nimport time\nend = time.time() + 3\nwhile time.time() < end: pass")
-    begin = time.monotonic()
-    kernel.wait_for_text(cell, "now", patience=2)
-    assert time.monotonic() - begin < 2
-    kernel.wait(cell)
+    cell = kernel.send("print('now')\nwhile True: pass")
+    kernel.wait_for_text(cell, "now")
+    kernel.interrupt()
+    assert kernel.wait(cell).content["ename"] == "KeyboardInterrupt"
 
 
 def test_a_hundred_thousand_lines_come_whole(kernel: Notebook) -> None:
@@ -206,7 +204,7 @@ def test_a_semicolon_hides_the_value_and_keeps_it(kernel: Notebook) -> None:
 
 def test_figures_are_shown_after_the_cell(kernel: Notebook) -> None:
     pytest.importorskip("matplotlib")
-    result = kernel.run("import matplotlib.pyplot as plt\nplt.plot([1, 2, 3]);\nprint('drawn')", patience=90)
+    result = kernel.run("import matplotlib.pyplot as plt\nplt.plot([1, 2, 3]);\nprint('drawn')")
     assert result.status == "ok"
     assert result.stdout == "drawn\n"
     images = [d["image/png"] for d in result.displays if "image/png" in d]

@@ -34,7 +34,7 @@ base = torch.arange(1 << 20, dtype=torch.float32).reshape(1024, 1024).to("tpu")
 @pytest.fixture(scope="module")
 def notebook(kernelspec: str) -> Iterator[Notebook]:
     with running_kernel(kernelspec) as kernel:
-        assert kernel.run(SETUP, patience=120).status == "ok"
+        assert kernel.run(SETUP).status == "ok"
         yield kernel
 
 
@@ -55,15 +55,15 @@ def notebook(kernelspec: str) -> Iterator[Notebook]:
     ],
 )
 def test_printing_reads_the_tensor_once_and_compiles_nothing(notebook: Notebook, expression: str) -> None:
-    assert notebook.run(f'value = made("""{expression}""")', patience=60).status == "ok"
-    printed = notebook.run("print(value); print([value]); compiled() - programs", patience=60)
+    assert notebook.run(f'value = made("""{expression}""")').status == "ok"
+    printed = notebook.run("print(value); print([value]); compiled() - programs")
     assert printed.text == "0"
     host = (
         expression.replace(".to('tpu')", "")
         .replace("device='tpu'", "device='cpu'")
         .replace("base", "base.cpu()")
     )
-    expected = notebook.run(f"value = {host}; print(value); print([value])", patience=60).stdout
+    expected = notebook.run(f"value = {host}; print(value); print([value])").stdout
     seen = printed.stdout
     assert "device='tpu:0'" in seen
     without = " ".join(seen.split()).replace(", device='tpu:0'", "")
@@ -72,7 +72,7 @@ def test_printing_reads_the_tensor_once_and_compiles_nothing(notebook: Notebook,
 
 def test_a_tensor_on_the_device_is_shown_as_a_card(notebook: Notebook) -> None:
     notebook.run("value = made(\"torch.linspace(-1, 3, 4096).reshape(64, 64).to('tpu').requires_grad_()\")")
-    shown = notebook.run("value", patience=60)
+    shown = notebook.run("value")
     (data,) = [content["data"] for content in shown.contents("execute_result")]
     assert data["text/plain"].startswith("tensor([[-1.0000, ")
     card = data["text/html"]
@@ -93,7 +93,7 @@ def test_a_tensor_on_the_device_is_shown_as_a_card(notebook: Notebook) -> None:
 
 def test_all_forms_of_a_tensor_are_made_of_one_reading(notebook: Notebook) -> None:
     assert notebook.run("read = lambda: device.snapshot()['downloads']; was = read()").status == "ok"
-    (data,) = [content["data"] for content in notebook.run("base", patience=60).contents("execute_result")]
+    (data,) = [content["data"] for content in notebook.run("base").contents("execute_result")]
     assert {"text/plain", "text/html"} <= data.keys()
     assert notebook.run("read() - was").text == "1"
     changing = (
@@ -103,7 +103,7 @@ def test_all_forms_of_a_tensor_are_made_of_one_reading(notebook: Notebook) -> No
         "        return f'{first} {value} {value * 2} {value * 3}'\n"
         "value = torch.tensor([1.0]).to('tpu'); Changing()"
     )
-    shown = notebook.run(changing, patience=60).text
+    shown = notebook.run(changing).text
     numbers = [word.split("]")[0] for word in (shown or "").split("tensor([")[1:]]
     assert numbers == ["1.", "2.", "4.", "6."], "what was changed or made meanwhile is read anew"
 

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import running_kernel
-from notebook import Notebook
-
-PATIENCE = 120
+from notebook import Notebook, run
 
 SETUP = """
 import gc, json, torch
@@ -56,12 +54,6 @@ def nothing_held(notebook: Notebook) -> Iterator[None]:
     yield
     left = card(notebook, "%tpu_free --all")
     assert live(notebook) <= 4096, left
-
-
-def run(notebook: Notebook, code: str) -> Any:
-    result = notebook.run(code, patience=PATIENCE)
-    assert result.status == "ok", result.content
-    return result
 
 
 def value(notebook: Notebook, expression: str) -> Any:

@@ -115,7 +115,7 @@ def test_a_generation_that_does_not_exist_is_named_when_the_device_is_used(
     new_kernel: Callable[..., Notebook],
 ) -> None:
     notebook = new_kernel(env={"TPU_KERNEL_EMULATE": "v9"})
-    result = notebook.run('import torch\ntorch.ones(3, device="tpu")', patience=120)
+    result = notebook.run('import torch\ntorch.ones(3, device="tpu")')
     assert (result.content["ename"], result.content["evalue"]) == (
         "RuntimeError",
         "`TPU_KERNEL_EMULATE` is `v9`: set it to v4, v5e, v5p, v6e or 7x, or unset it",
@@ -129,7 +129,7 @@ def test_the_size_of_the_emulated_chip_can_be_chosen(new_kernel: Callable[..., N
     assert before.content["evalue"] == (
         '%tpu_limit: no device is in use yet: make a tensor on it first, e.g. torch.ones(3, device="tpu")'
     )
-    notebook.run('import torch\na = torch.ones(4 << 20, device="tpu")', patience=120)
+    notebook.run('import torch\na = torch.ones(4 << 20, device="tpu")')
     assert notebook.run("%tpu_limit").stdout == (
         "HBM limit 64.0 MiB (chosen; a TPU v5e has 15.75 GiB), 16.0 MiB in use, 48.0 MiB free\n".replace(
             ".0 ", ".00 "

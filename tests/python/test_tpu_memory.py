@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from conftest import running_kernel
-from notebook import Notebook
+from notebook import Notebook, run
 
-PATIENCE = 120
 MIB = 1 << 20
 
 SETUP = """
@@ -38,15 +37,9 @@ def held():
 @pytest.fixture(scope="module")
 def notebook(kernelspec: str) -> Iterator[Notebook]:
     with running_kernel(kernelspec, env={"TPU_KERNEL_HBM": "64MiB"}) as kernel:
-        assert kernel.run(SETUP, patience=PATIENCE).status == "ok"
+        assert kernel.run(SETUP).status == "ok"
         yield kernel
         kernel.run("%reset -f")
-
-
-def run(notebook: Notebook, code: str) -> Any:
-    result = notebook.run(code, patience=PATIENCE)
-    assert result.status == "ok", result.content
-    return result
 
 
 def held(notebook: Notebook) -> dict[str, Any]:
@@ -117,7 +110,7 @@ def test_the_cell_that_fills_the_device_says_who_holds_it(notebook: Notebook, mo
         "more = weights * 2",
         "more = torch.full((20 << 20,), 3.0, device='tpu'); more.sum().item()",
     ):
-        failed = notebook.run(code, patience=PATIENCE)
+        failed = notebook.run(code)
         assert failed.content["ename"] == "OutOfMemoryError", (code, failed.content)
         first, *rest = failed.content["evalue"].splitlines()
         assert re.fullmatch(
@@ -141,7 +134,7 @@ def test_the_cell_that_fills_the_device_says_who_holds_it(notebook: Notebook, mo
 
 def test_tensors_whose_computation_failed_are_named(notebook: Notebook) -> None:
     run(notebook, "a = torch.ones(6 << 20).to('tpu')")
-    failed = notebook.run("b = a * 2\nc = b + 1\nd = c - 1", patience=PATIENCE)
+    failed = notebook.run("b = a * 2\nc = b + 1\nd = c - 1")
     assert failed.content["ename"] == "OutOfMemoryError"
     assert failed.content["evalue"].splitlines()[-1] == (
         "Lost, because what computes them failed: `c`, `d`. Compute them again."

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from conftest import running_kernel
-from notebook import Notebook
-from test_tpu_memory import PATIENCE, SETUP
+from notebook import Notebook, run
+from test_tpu_memory import SETUP
 
 
 @pytest.fixture(scope="module")
@@ -18,14 +18,8 @@ def notebook(kernelspec: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp("work")
     Path(folder, "mylib.py").write_text("import torch\nkept = {'table': None}\nclass Kept: pass\n")
     with running_kernel(kernelspec, cwd=folder) as kernel:
-        assert kernel.run(SETUP, patience=PATIENCE).status == "ok"
+        assert kernel.run(SETUP).status == "ok"
         yield kernel
-
-
-def run(notebook: Notebook, code: str) -> Any:
-    result = notebook.run(code, patience=PATIENCE)
-    assert result.status == "ok", result.content
-    return result
 
 
 def named(notebook: Notebook) -> dict[str, list[Any]]:

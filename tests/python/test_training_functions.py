@@ -28,7 +28,7 @@ def notebook(kernelspec: str) -> Iterator[Notebook]:
 
 
 def run(notebook: Notebook, code: str) -> Result:
-    result = notebook.run(code, patience=120)
+    result = notebook.run(code)
     assert result.status == "ok", result.content
     return result
 
@@ -92,9 +92,9 @@ def test_function_of_a_file_that_is_defined_again_and_fails(notebook: Notebook, 
         "import sys, traceback\n"
         "[(f.name, f.lineno) for f in traceback.extract_tb(sys.last_traceback) if 'site-packages' not in f.filename]"
     )
-    assert notebook.run(f"\n{FOUR}", patience=120).content["ename"] == "RuntimeError"
+    assert notebook.run(f"\n{FOUR}").content["ename"] == "RuntimeError"
     plain = run(notebook, frames).text
-    assert notebook.run(f"%%tpu_compile\n{FOUR}", patience=120).content["ename"] == "RuntimeError"
+    assert notebook.run(f"%%tpu_compile\n{FOUR}").content["ename"] == "RuntimeError"
     assert (run(notebook, frames).text, plain) == ("[('<module>', 3), ('train_step', 4)]",) * 2
 
 

@@ -7,9 +7,12 @@ import time
 from typing import Any
 
 import psutil
+import pytest
 from notebook import Notebook
 
-HOLDS_THE_GIL = "import ctypes; print('begun', flush=True); ctypes.PyDLL(None).usleep(4_000_000)"
+pytestmark = pytest.mark.alone
+
+HOLDS_THE_GIL = "import ctypes; print('begun', flush=True); ctypes.PyDLL(None).usleep(60_000_000)"
 
 
 def usage(kernel: Notebook) -> dict[str, Any]:
@@ -76,9 +79,8 @@ def test_each_of_many_that_ask_at_once_gets_an_answer(kernel: Notebook) -> None:
 def test_it_is_answered_while_c_code_holds_the_gil(kernel: Notebook) -> None:
     cell = kernel.send(HOLDS_THE_GIL)
     kernel.wait_for_text(cell, "begun")
-    begin = time.monotonic()
     usage(kernel)
-    assert time.monotonic() - begin < 2
     over = [m for m in kernel.strays if m["parent_header"]["msg_id"] == cell and m["msg_type"] == "status"]
     assert [m["content"]["execution_state"] for m in over] == ["busy"], "the cell still runs, and is shown so"
-    assert kernel.wait(cell).status == "ok"
+    kernel.interrupt()
+    assert kernel.wait(cell).content["ename"] == "KeyboardInterrupt"

@@ -119,11 +119,11 @@ class Core:
         """Live bytes once nothing is under way and TorchTPU's worker has let go of its last task.
 
         With `expected`: as soon as the count is that, at most `slack` more; else what it is after
-        two seconds.
+        a while.
         """
         import torch
 
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + (2 if expected is None else 20)
         while True:
             torch.accelerator.synchronize()
             self.table.wait_idle(10**10)
