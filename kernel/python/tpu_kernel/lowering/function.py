@@ -150,13 +150,12 @@ class LoweredFunction(Body):
         node.decorator_list = []
         node.returns = None
         arguments = node.args
-        arguments.defaults, optional = [], len(arguments.defaults)
+        arguments.defaults = []
         arguments.kw_defaults = [None] * len(arguments.kwonlyargs)
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         for each in (*every, arguments.vararg, arguments.kwarg):
             if each is not None:
                 each.annotation = None
-        del optional
         node.body = self.lowered_block(node.body, set())
         outer: ast.stmt = node
         free = self._function.co_freevars
