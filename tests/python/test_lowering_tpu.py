@@ -136,6 +136,15 @@ CASES = {
         training("SGD(model.parameters(), lr=0.1)")
         + "\nscheduler = torch.optim.lr_scheduler.ExponentialLR(opt, 0.5)",
     ),
+    # The programs are those of the case before.
+    "scheduler of a group without parameters too": Case(
+        LOOP + "    scheduler.step()\n",
+        WEIGHTS,
+        (0, 6),
+        6,
+        "model = network()\nopt = torch.optim.SGD([{'params': model.parameters()}, {'params': []}], lr=0.1)"
+        "\nscheduler = torch.optim.lr_scheduler.ExponentialLR(opt, 0.5)",
+    ),
     "Adamax": Case(LOOP, WEIGHTS, (1, 16), 16, training(f"Adamax{ADAM}")),
     "tutorial order in a function": Case(
         "def train_step(x, y):\n    out = model(x)\n    loss = F.cross_entropy(out, y)\n    opt.zero_grad()\n"

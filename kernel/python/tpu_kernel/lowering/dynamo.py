@@ -10,6 +10,7 @@ import re
 import reprlib
 import sys
 import time
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import CodeType
@@ -80,7 +81,7 @@ class Mark:
 
 
 #: Failed guards read so far, by the code they belong to; and those of the cell that runs.
-_read: dict[CodeType, int] = {}
+_read: weakref.WeakKeyDictionary[CodeType, int] = weakref.WeakKeyDictionary()
 _found: list[Recompile] = []
 _noted: list[Trouble] = []
 #: How a reason begins that is not Dynamo's: the name or text of a tensor follows.

@@ -151,7 +151,7 @@ def _share_groups(stepper: Stepper, optimizer: Any, values: Values) -> None:
                 if stepper.__dict__["rates"][id(ours)] != value:
                     mine.fill_(value)
                     stepper.__dict__["rates"][id(ours)] = value
-            elif mine != value:
+            elif mine != value and theirs["params"]:  # without any, nothing is stepped at that rate
                 device = theirs["params"][0].device
                 ours[key] = values.torch.tensor(float(value), dtype=values.torch.float32, device=device)
                 stepper.__dict__.setdefault("rates", {})[id(ours)] = value
