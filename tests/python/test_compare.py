@@ -116,6 +116,31 @@ def test_what_cannot_be_put_back_is_named(notebook: Notebook) -> None:
     assert "Not put back: lock (lock), source.rows (list_iterator)." in text
 
 
+def test_what_a_proxy_says_it_is_is_not_asked(notebook: Notebook) -> None:
+    notebook.run(
+        "asked = []\nclass Proxy:\n    @property\n    def __class__(self):\n        asked.append(1)\n"
+        "        raise RuntimeError\n    @property\n    def __dict__(self):\n        asked.append(2)\n        return {}\n"
+        "class Listing(list):\n    def __iter__(self):\n        asked.append(3)\n        raise RuntimeError\n"
+        "proxy = Proxy()\nheld = {'proxy': Proxy(), 'list': Listing([X]), 'sparse': torch.eye(2).to_sparse()}"
+    )
+    result = notebook.run("%%tpu_compile --compare\nkept = proxy, len(held)\nraised = X + 0.5")
+    assert result.status == "ok", result.content
+    assert re.search(r"^  raised +float32 64 × 32  none$", card_of(result)["text/plain"], re.MULTILINE)
+    assert notebook.run("del held, kept, proxy; asked").text == "[]"
+
+
+def test_one_copy_is_kept_of_what_the_cell_starts_from(notebook: Notebook) -> None:
+    notebook.run(
+        "import gc\ndata = torch.full((1000, 100), 7.5).to('tpu')\n"
+        "def copies():\n    same = [t for t in gc.get_objects() if type(t) is torch.Tensor and t.device.type == 'cpu']\n"
+        "    builtins.seen.append(len({t.data_ptr() for t in same if t.shape == (1000, 100)}))\n"
+        "builtins.seen = []"
+    )
+    result = notebook.run("%%tpu_compile --compare\ncopies()\ny = (data * 2).sum()")
+    assert result.status == "ok", result.content
+    assert notebook.run("set(seen)").text == "{1}"
+
+
 @pytest.mark.parametrize(
     ("cell", "message"),
     [

@@ -11,6 +11,7 @@ from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from ..live import module_of, own_space
 from .optimizers import refusal
 
 # What a value is, as one letter: part of the key under which a plan is kept.
@@ -65,7 +66,7 @@ class Values:
             return NUMBER
         if kind in _PLAIN:
             return HOST
-        if isinstance(value, self.tensor):
+        if issubclass(kind, self.tensor):
             if value.device.type != self.home:
                 return OFF_DEVICE
             return DEVICE if value.grad_fn is None else GRAPH
@@ -73,12 +74,12 @@ class Values:
             kind is FunctionType
             or kind is BuiltinFunctionType
             or kind is ModuleType
-            or isinstance(value, type)
+            or issubclass(kind, type)
         ):
             return TOOL
-        if isinstance(value, self.module):
+        if issubclass(kind, self.module):
             return self._module_kind(value)
-        if isinstance(value, self.optimizer):
+        if issubclass(kind, self.optimizer):
             return EAGER_OPTIMIZER if refusal(value) else OPTIMIZER
         if kind in (list, tuple, dict):
             return self._container_kind(value)
@@ -99,7 +100,7 @@ class Values:
         for member in members:
             if type(member) in (list, tuple, dict):
                 kind = self._container_kind(member)
-            elif isinstance(member, (self.tensor, self.module, self.optimizer)):
+            elif issubclass(type(member), (self.tensor, self.module, self.optimizer)):
                 kind = self.kind(member)
             else:
                 continue
@@ -113,15 +114,15 @@ class Values:
 
     def _object_reaches(self, value: Any, depth: int) -> bool:
         """Does an instance of a class of the user's own hold something on the device?"""
-        if isinstance(value, MethodType):
+        if type(value) is MethodType:
             return self._holds(value.__self__, depth) or self.reaches(value)
-        attributes = getattr(value, "__dict__", None)
-        if type(attributes) is not dict or type(value).__module__.partition(".")[0] in _LIBRARIES:
+        if module_of(type(value)).partition(".")[0] in _LIBRARIES:
             return False
+        attributes = own_space(value)
         return any(self._holds(member, depth - 1) for member in list(islice(attributes.values(), 32)))
 
     def _holds(self, value: Any, depth: int) -> bool:
-        if isinstance(value, (self.tensor, self.module, self.optimizer)):
+        if issubclass(type(value), (self.tensor, self.module, self.optimizer)):
             return self.kind(value) in ON_DEVICE
         if type(value) in (list, tuple, dict):
             return self._container_kind(value) in (CONTAINER, GRAPHS)

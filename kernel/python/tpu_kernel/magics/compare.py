@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,16 +21,18 @@ from IPython.utils.capture import capture_output
 
 from .. import compiles
 from ..cards import show
+from ..live import module_of, own_space
 from ..lowering import CellError, Lowering
 from ..lowering.backend import EagerBackend
 from . import measure
-from .restoring import Snapshot, has_attributes, reached
+from .restoring import Snapshot, has_attributes, listed, reached
 from .running import eagerly, run_body
 
 _MOST_PAIRS = 5
 #: Seconds after which no further pair of runs begins.
 _ENOUGH = 20.0
 _MOST_WARM_UPS = 4
+_NONE: Mapping[int, Any] = {}
 
 
 @dataclass
@@ -117,7 +120,8 @@ class _Turn:
         self._shell, self._lowering, self._magic, self._body = shell, lowering, magic, body
         self._eager = Lowering(shell, EagerBackend())
         self._snapshot = snapshot
-        self.before = leaves(shell.user_ns, snapshot.roots)
+        names, copies = shell.user_ns, snapshot.copies
+        self.before = dict(leaves([(name, names[name]) for name in snapshot.roots], names, copies))
         self.value: Any = None
         self.report: Any = None
         self.compiles = 0
@@ -133,16 +137,21 @@ class _Turn:
         self._captured.show()
 
     def values(self) -> dict[str, Any]:
-        """What the last run left: leaves by path."""
+        """What the last run left, by path."""
         namespace = self._shell.user_ns
         bound = [
             name
             for name, value in namespace.items()
             if not name.startswith("_") and value is not self._snapshot.name_before(name)
         ]
-        left = leaves(namespace, sorted({*self._snapshot.roots, *bound}))
-        left |= dict(_leaves([("Out", self.value)], namespace))
-        return left
+        names = sorted({*self._snapshot.roots, *bound} & namespace.keys())
+        left = leaves([(name, namespace[name]) for name in names], namespace)
+        before = self.before
+        # what is as it was is not kept a second time
+        return {
+            path: before[path] if path in before and _same(value, before[path]) else value
+            for path, value in itertools.chain(left, leaves([("Out", self.value)], namespace))
+        }
 
     def eager(self) -> float:
         with eagerly():
@@ -224,35 +233,38 @@ def _restored(snapshot: Snapshot) -> str:
 # -- results ------------------------------------------------------------------------
 
 
-def leaves(namespace: dict[str, Any], roots: list[str]) -> dict[str, Any]:
-    """Values that can be compared, by the path that leads to them. Tensors as they are on the host."""
-    return dict(_leaves([(name, namespace[name]) for name in roots if name in namespace], namespace))
-
-
-def _leaves(roots: list[tuple[str, Any]], namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def leaves(
+    roots: list[tuple[str, Any]], namespace: dict[str, Any], copies: Mapping[int, Any] = _NONE
+) -> Iterator[tuple[str, Any]]:
+    """Values that can be compared, by the path that leads to them. Tensors as they are on the host: the copies
+    there are, by the tensors' ids, or new ones."""
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
     for path, value in roots:
-        if isinstance(value, (bool, int, float, complex, str)):
+        if issubclass(type(value), (bool, int, float, complex, str)):
             yield path, value
     for path, value in reached(roots, namespace):
-        if isinstance(value, torch.Tensor):
-            host = value.detach().cpu()
+        kind, copy = type(value), copies.get(id(value))
+        if issubclass(kind, torch.Tensor):
+            if value.layout is not torch.strided:
+                continue
+            host = value.detach().cpu() if copy is None else copy
             yield path, host.clone() if host.data_ptr() == value.data_ptr() else host
-        elif numpy is not None and isinstance(value, numpy.ndarray):
-            yield path, torch.from_numpy(value.copy()) if value.dtype.kind in "fiub" else str(value)
-        elif isinstance(value, (list, tuple, dict)):
-            members = value.items() if isinstance(value, dict) else enumerate(value)
+        elif numpy is not None and issubclass(kind, numpy.ndarray):
+            numeric = value.dtype.kind in "fiub"
+            yield path, torch.from_numpy(value.copy() if copy is None else copy) if numeric else str(value)
+        elif issubclass(kind, (list, tuple, dict)):
+            members = dict.items(value) if issubclass(kind, dict) else enumerate(listed(value))
             for key, member in list(members):
-                if _is_number(member) and isinstance(key, (int, str)):
+                if _is_number(member) and issubclass(type(key), (int, str)):
                     yield f"{path}[{key!r}]", member
-        elif type(value).__module__ == "__main__" and has_attributes(value):
-            for name, member in list(vars(value).items()):
+        elif module_of(kind) == "__main__" and has_attributes(value):
+            for name, member in list(own_space(value).items()):
                 if _is_number(member):
                     yield f"{path}.{name}", member
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return issubclass(type(value), (int, float)) and type(value) is not bool
 
 
 def differences(eager: dict[str, Any], compiled: dict[str, Any], before: dict[str, Any]) -> list[Result]:

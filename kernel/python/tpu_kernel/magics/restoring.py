@@ -18,6 +18,7 @@ from fractions import Fraction
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from ..live import bases, class_space, module_of, own_space
 from ..lowering.hazards import code_names
 from ..lowering.values import HOST_LIBRARIES
 from .eagermode import quietly
@@ -26,6 +27,7 @@ _PLAIN = (
     *(bool, int, float, complex, str, bytes, type(None), type(...), range, slice, frozenset),
     *(CodeType, ModuleType, BuiltinFunctionType, enum.Enum, datetime.date, datetime.timedelta, Fraction),
 )
+_LISTS = (list, tuple, set, collections.deque)
 #: Objects looked at, at most: a person may hold a list of millions.
 MOST_OBJECTS = 200_000
 _MISSING = object()
@@ -41,7 +43,7 @@ def reached(roots: Iterable[tuple[str, Any]], namespace: dict[str, Any]) -> Iter
         waiting = collections.deque([root])
         while waiting and len(seen) < MOST_OBJECTS:
             path, value = waiting.popleft()
-            if isinstance(value, _PLAIN) or id(value) in seen:
+            if issubclass(type(value), _PLAIN) or id(value) in seen:
                 continue
             seen[id(value)] = value
             yield path, value
@@ -50,32 +52,44 @@ def reached(roots: Iterable[tuple[str, Any]], namespace: dict[str, Any]) -> Iter
 
 def _members(path: str, value: Any, namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
+    kind = type(value)  # what `isinstance` asks of a proxy as well, its `__class__`, is the user's code
+    if torch is not None and issubclass(kind, torch.Tensor):
         if value.is_leaf and value.grad is not None:
             yield f"{path}.grad", value.grad
         if value._base is not None:
             yield f"{path}._base", value._base
-    elif isinstance(value, dict):
+    elif issubclass(kind, dict):
         for number, (key, member) in enumerate(list(dict.items(value))):
-            yield f"{path}[{key!r}]" if isinstance(key, (str, int)) else f"{path}[#{number}]", member
-            if not isinstance(key, _PLAIN):
+            known = issubclass(type(key), (str, int))
+            yield f"{path}[{key!r}]" if known else f"{path}[#{number}]", member
+            if not issubclass(type(key), _PLAIN):
                 yield f"{path}.keys()[{number}]", key
-    elif isinstance(value, (list, tuple, set, collections.deque)):
-        for number, member in enumerate(list(value)):
+    elif issubclass(kind, _LISTS):
+        for number, member in enumerate(listed(value)):
             yield f"{path}[{number}]", member
-    elif isinstance(value, MethodType):
+    elif issubclass(kind, MethodType):
         yield path, value.__self__
         yield path, value.__func__
-    elif isinstance(value, FunctionType):
+    elif issubclass(kind, FunctionType):
         yield from _of_function(path, value, namespace)
-    elif isinstance(value, type):
-        if value.__module__ == "__main__":
-            for name, member in list(vars(value).items()):
-                yield f"{path}.{name}", getattr(member, "__func__", member)
+    elif issubclass(kind, type):
+        if module_of(value) == "__main__":
+            for name, member in list(class_space(value).items()):
+                yield f"{path}.{name}", _function_of(member)
     elif has_attributes(value):
-        for name, member in list(vars(value).items()):
+        for name, member in list(own_space(value).items()):
             yield f"{path}.{name}", member
-        yield path, type(value)
+        yield path, kind
+
+
+def _function_of(member: Any) -> Any:
+    """The function in a class or static method; else what is given."""
+    return member.__func__ if issubclass(type(member), (classmethod, staticmethod)) else member
+
+
+def listed(value: Any) -> list[Any]:
+    """The members of a list, tuple, set or deque, or of a class derived from one."""
+    return list(next(kind for kind in _LISTS if issubclass(type(value), kind)).__iter__(value))
 
 
 def _of_function(path: str, function: FunctionType, namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -99,8 +113,9 @@ def _content(cell: Any) -> Any:
 
 def has_attributes(value: Any) -> bool:
     """An object whose attributes are all there is to it: of the user's own class, or of PyTorch's."""
-    package = (type(value).__module__ or "").partition(".")[0]
-    return package not in HOST_LIBRARIES and type(getattr(value, "__dict__", None)) is dict
+    package = module_of(type(value)).partition(".")[0]
+    # where there is none, each look gives another
+    return package not in HOST_LIBRARIES and own_space(value) is own_space(value)
 
 
 class Snapshot:
@@ -115,7 +130,8 @@ class Snapshot:
         #: Path and type of what the cell would use up.
         self.used_up: list[tuple[str, str]] = []
         self.tensors = 0
-        self.bytes = 0
+        #: Values on the host of tensors and arrays, by their ids: each of them lives as long as this.
+        self.copies: dict[int, Any] = {}
         self.roots = sorted(name for name in names if name in namespace)
         count = 0
         roots = [(name, namespace[name]) for name in self.roots]
@@ -142,28 +158,29 @@ class Snapshot:
 
     def _keep(self, path: str, value: Any) -> None:
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-        if torch is not None and isinstance(value, torch.Tensor):
+        kind = type(value)
+        if torch is not None and issubclass(kind, torch.Tensor):
             self._keep_tensor(path, value)
-        elif isinstance(value, dict):
-            self._put_back(value, dict(value), dict.clear, dict.update)
-        elif isinstance(value, list):
-            self._put_back(value, list(value), list.clear, list.extend)
-        elif isinstance(value, set):
-            self._put_back(value, set(value), set.clear, set.update)
-        elif isinstance(value, collections.deque):
-            self._put_back(value, list(value), collections.deque.clear, collections.deque.extend)
-        elif isinstance(value, (tuple, MethodType)):
+        elif issubclass(kind, dict):
+            self._put_back(value, dict(dict.items(value)), dict.clear, dict.update)
+        elif issubclass(kind, list):
+            self._put_back(value, listed(value), list.clear, list.extend)
+        elif issubclass(kind, set):
+            self._put_back(value, set(listed(value)), set.clear, set.update)
+        elif issubclass(kind, collections.deque):
+            self._put_back(value, listed(value), collections.deque.clear, collections.deque.extend)
+        elif issubclass(kind, (tuple, MethodType)):
             pass
-        elif isinstance(value, FunctionType):
+        elif issubclass(kind, FunctionType):
             for cell in value.__closure__ or ():
                 if (content := _content(cell)) is not _MISSING:
                     self._undo.append(lambda cell=cell, content=content: _fill(cell, content))
-        elif isinstance(value, type):
-            if value.__module__ == "__main__":
-                members = dict(vars(value))
+        elif issubclass(kind, type):
+            if module_of(value) == "__main__":
+                members = dict(class_space(value))
                 self._undo.append(lambda: _restore_class(value, members))
-        elif numpy is not None and isinstance(value, numpy.ndarray):
-            copy = value.copy()
+        elif numpy is not None and issubclass(kind, numpy.ndarray):
+            copy = self.copies[id(value)] = value.copy()
             self._undo.append(lambda: numpy.copyto(value, copy) if value.flags.writeable else None)
         elif not self._keep_generator(value):
             self._keep_object(path, value)
@@ -175,11 +192,11 @@ class Snapshot:
             return
         marks = tensor.requires_grad, tensor.grad if tensor.is_leaf else None
         self.tensors += 1
-        self.bytes += tensor.numel() * tensor.element_size()
         if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):
             return  # its values are those of a tensor that it shows many times
         values = tensor.detach().cpu()
         values = values.clone() if values.data_ptr() == tensor.data_ptr() else values
+        self.copies[id(tensor)] = values
 
         def undo() -> None:
             if tensor.is_inference():
@@ -206,13 +223,14 @@ class Snapshot:
     def _keep_generator(self, value: Any) -> bool:
         """A generator of random numbers of somebody's own."""
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-        if isinstance(value, random.Random):
+        kind = type(value)
+        if issubclass(kind, random.Random):
             state = value.getstate()
             self._undo.append(lambda: value.setstate(state))
-        elif torch is not None and isinstance(value, torch.Generator):
+        elif torch is not None and issubclass(kind, torch.Generator):
             kept = value.get_state()
             self._undo.append(lambda: value.set_state(kept))
-        elif numpy is not None and isinstance(value, numpy.random.Generator):
+        elif numpy is not None and issubclass(kind, numpy.random.Generator):
             bits, drawn = value.bit_generator, value.bit_generator.state
             self._undo.append(lambda: setattr(bits, "state", drawn))
         else:
@@ -220,19 +238,19 @@ class Snapshot:
         return True
 
     def _keep_object(self, path: str, value: Any) -> None:
-        kind = type(value).__name__
-        if isinstance(value, io.IOBase) or hasattr(type(value), "__next__"):
+        kind = type(value)
+        if issubclass(kind, io.IOBase) or any("__next__" in class_space(cls) for cls in bases(kind)):
             at_hand = path in self.roots
-            (self.used_up if at_hand else self.lost).append((path, kind))
+            (self.used_up if at_hand else self.lost).append((path, kind.__name__))
         elif has_attributes(value):
-            attributes = vars(value)
+            attributes = own_space(value)
             self._put_back(attributes, dict(attributes), dict.clear, dict.update)
         elif not callable(value) and not _is_constant(value):
-            self.lost.append((path, kind))
+            self.lost.append((path, kind.__name__))
 
 
 def _is_constant(value: Any) -> bool:
-    module = type(value).__module__
+    module = module_of(type(value))
     return module.partition(".")[0] in ("builtins", "torch", "torch_tpu") or module in ("typing", "types")
 
 
