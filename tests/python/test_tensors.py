@@ -134,3 +134,69 @@ def test_small_tensors_and_tensors_on_the_host_have_no_card(notebook: Notebook) 
     for expression in ("torch.ones(255).to('tpu')", "torch.ones(5000)"):
         (data,) = [content["data"] for content in notebook.run(expression).contents("execute_result")]
         assert list(data) == ["text/plain"]
+
+
+HUGE = """
+from tpu_kernel import tensors
+tensors._MOST_ELEMENTS = 5000
+torch.manual_seed(0)
+
+def compared(made, **options):
+    host = eval(made)
+    chip = host.to("tpu").detach()
+    if host.dtype.is_complex:
+        chip, host = chip.conj(), host.conj()
+    torch.set_printoptions(profile="default")
+    torch.set_printoptions(**options)
+    texts = repr(chip), repr(host)
+    torch.set_printoptions(profile="default")
+    return texts
+
+def numbers(text):
+    return text[: text.rindex("]")]
+"""
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "torch.randn(5001)",
+        "torch.randn(70, 80)",
+        "torch.randn(3, 2000)",
+        "torch.randn(9, 8, 7, 2, 30) * 1e5",
+        "torch.randn(2500, 6)",
+        "torch.randint(-500, 500, (100, 200))",
+        "torch.rand(100, 200) > 0.5",
+        "torch.randn(80, 90).to(torch.bfloat16)",
+        "torch.randn(80, 90).to(torch.float8_e4m3fn)",
+        "torch.randn(80, 90, dtype=torch.complex64)",
+        "torch.full((80, 90), float('nan'))",
+        "torch.arange(16000, dtype=torch.float32).reshape(80, 200).t()[1:, ::2]",
+        "torch.ones(1).expand(6000)",
+    ],
+)
+def test_of_a_huge_tensor_the_edges_are_copied_and_its_text_is_pytorchs_own(
+    notebook: Notebook, made: str
+) -> None:
+    assert notebook.run(HUGE).status == "ok"
+    for options in ("", "edgeitems=1, threshold=7, precision=2", "edgeitems=2, threshold=4999, linewidth=50"):
+        compared = notebook.run(
+            f"chip, host = compared({made!r}, {options})\nnumbers(chip) == numbers(host), '...' in chip"
+        )
+        assert compared.text == "(True, True)", (options, compared.content)
+
+
+def test_of_a_huge_tensor_all_is_copied_only_when_all_is_printed(notebook: Notebook) -> None:
+    assert notebook.run(HUGE).status == "ok"
+    printed = notebook.run(
+        "huge = torch.arange(6000.0).to('tpu'); before = device.snapshot()['download_bytes']; text = repr(huge)\n"
+        "some = device.snapshot()['download_bytes'] - before\n"
+        "torch.set_printoptions(threshold=float('inf')); full = repr(huge)\n"
+        "torch.set_printoptions(profile='default')\n"
+        "print(some, device.snapshot()['download_bytes'] - before - some, full.count('.'), '...' in full)\nprint(text)"
+    )
+    assert printed.stdout == (
+        "24 24000 6000 False\n"
+        "tensor([0.0000e+00, 1.0000e+00, 2.0000e+00,  ..., 5.9970e+03, 5.9980e+03,\n"
+        "        5.9990e+03], device='tpu:0')\n"
+    ), printed.content

@@ -239,7 +239,7 @@ def _print_from_the_host(module: ModuleType, execute: Callable[[], None]) -> Non
         if tensor.device.type == "tpu":
             from . import tensors
 
-            tensor = tensors.on_host(tensor)
+            tensor = tensors.to_print(tensor, module.PRINT_OPTS)
         return pieces(tensor, indent)
 
     module._tensor_str = tensor_str

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import itertools
+import math
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +16,7 @@ from typing import Any
 _WHOLE_STORAGE = 64 << 20
 #: Fewer elements are shown as they are, and no card is made.
 _CARD_ELEMENTS = 256
-#: More are not read for a card.
+#: More are not read for a card, nor to print the first and last of them.
 _MOST_ELEMENTS = 1 << 26
 _BINS = 40
 _PICTURE_SIDES = (16, 2048)
@@ -50,6 +53,33 @@ def on_host(tensor: Any) -> Any:
     if _shown.last[0] != place:
         _shown.last = place, storage, _copied(tensor)
     return _shown.last[2]
+
+
+def to_print(tensor: Any, options: Any) -> Any:
+    """A tensor on the host whose numbers PyTorch prints as those of `tensor`, with its own `options`.
+
+    Of a huge one PyTorch prints the edges only, so only these are copied: a tiny program for each corner.
+    """
+    edge, threshold = options.edgeitems, options.threshold
+    summarized = tensor.numel() > _MOST_ELEMENTS and threshold < _MOST_ELEMENTS
+    if not summarized or tensor.layout is not _torch().strided or type(edge) is not int or edge < 1:
+        return on_host(tensor)
+    cut = [size > 2 * edge for size in tensor.shape]
+    sides = [2 * edge + 1 if is_cut else size for is_cut, size in zip(cut, tensor.shape, strict=True)]
+    if math.prod(sides) > _MOST_ELEMENTS:
+        return on_host(tensor)
+    longest = cut.index(True)
+    # more than the threshold, so that it is printed by its edges as well: nothing between them is looked at
+    sides[longest] = max(sides[longest], int(threshold) * sides[longest] // math.prod(sides) + 1)
+    host, tensor = _torch().empty(sides, dtype=tensor.dtype), tensor.detach()
+    ends = slice(None, edge), slice(-edge, None)
+    for corner in itertools.product(*[ends if is_cut else (slice(None),) for is_cut in cut]):
+        host[corner].copy_(tensor[corner].cpu())
+    return host
+
+
+def _torch() -> Any:
+    return sys.modules["torch"]
 
 
 def _copied(tensor: Any) -> Any:

@@ -33,8 +33,8 @@ def summary(tensor: Any) -> str:
 
 
 def host_text(tensor: Any) -> str:
-    """A tensor's numbers, formatted on the host."""
-    return f"{repr(tensor.detach().cpu())[:-1]}, device='{tensor.device}')"
+    """A tensor's numbers, which the kernel has PyTorch format on the host."""
+    return repr(tensor.detach())
 
 
 class _Short(reprlib.Repr):
