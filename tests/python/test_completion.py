@@ -126,6 +126,10 @@ def test_the_word_under_the_cursor_is_completed(
         # nobody waits for jedi, which thinks longer on a busy machine
         assert time.monotonic() < deadline, reply
         reply = complete(asked, code)
+    deadline = time.monotonic() + PATIENCE
+    # on a busy machine jedi is given up after its moment, and does better when asked again
+    while matches and reply["matches"] != matches and time.monotonic() < deadline:
+        reply = complete(asked, code)
     assert reply["cursor_start"] == start
     if matches is not None:
         assert reply["matches"] == matches
