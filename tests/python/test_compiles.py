@@ -90,6 +90,22 @@ def test_a_plain_loop_is_told_too_and_what_it_made_is_let_go_of(notebook: Notebo
     run(notebook, "compiles._MOST_PROGRAMS = most")
 
 
+def test_programs_that_run_again_and_again_are_not_looked_through_at_each_compile(notebook: Notebook) -> None:
+    run(
+        notebook,
+        "from tpu_kernel import _kernel\nmost, compiles._MOST_PROGRAMS = compiles._MOST_PROGRAMS, 20\n"
+        "looks, programs = [], _kernel.tpu_programs\n"
+        "def tpu_programs(cursor):\n    if cursor == 0: looks.append(1)\n    return programs(cursor)\n"
+        "torch.accelerator.synchronize(); compiles._State.enough = 0\n"
+        "for again in range(3):\n    for n in range(300, 340): w[:, :1].expand(128, n).sum(1)\n"
+        "torch.accelerator.synchronize(); _kernel.tpu_programs = tpu_programs",
+    )
+    for n in range(340, 350):
+        run(notebook, f"for again in range(3): w[:, :1].expand(128, {n}).sum(1)")
+    looked = run(notebook, "_kernel.tpu_programs, compiles._MOST_PROGRAMS = programs, most; len(looks)").text
+    assert int(looked or "99") <= 2
+
+
 def test_a_number_built_into_a_compiled_function_is_named(notebook: Notebook) -> None:
     result = run(
         notebook,

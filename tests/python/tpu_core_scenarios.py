@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import sys
@@ -153,10 +154,28 @@ def first_tensor() -> dict[str, Any]:
     }
 
 
+def live_storages() -> int:
+    """Bytes of the distinct device storages Python objects reach, for comparison with tpu-core.
+
+    Walks every tensor the garbage collector knows, and the gradients behind them.
+    """
+    import torch
+
+    storages: dict[int, int] = {}
+    for found in gc.get_objects():
+        if type(found) not in (torch.Tensor, torch.nn.Parameter):
+            continue
+        tensor: Any = found
+        for each in (tensor, tensor.grad if tensor.is_leaf else None):
+            if each is not None and each.device.type == "tpu":
+                storage = each.untyped_storage()
+                storages[storage._cdata] = storage.nbytes()
+    return sum(storages.values())
+
+
 def accounting() -> dict[str, Any]:
     import torch
     import torch.nn.functional as F
-    from tpu_kernel.storages import live_storages
 
     core, seen = Core(), {}
 

@@ -54,6 +54,8 @@ class _Run:
 class _State:
     run: _Run | None = None
     cursor = 0
+    #: Programs on the device from which on it is worth while to look again for those to let go of.
+    enough = 0
 
 
 def begin(counters: dict[str, int]) -> None:
@@ -194,7 +196,11 @@ def _let_go() -> None:
     One that is wanted again comes back from disk. TorchTPU waits for what is being compiled.
     """
     counters = _kernel.tpu_snapshot()
-    if counters is None or counters["loaded_programs"] < _MOST_PROGRAMS:
+    if counters is None:
+        return
+    if counters["loaded_programs"] < _MOST_PROGRAMS:
+        _State.enough = 0
+    if counters["loaded_programs"] < max(_MOST_PROGRAMS, _State.enough):
         return
     _, programs = _kernel.tpu_programs(0)
     loaded = [program for program in programs if program["loaded"]]
@@ -202,3 +208,6 @@ def _let_go() -> None:
     module: Any = sys.modules.get("torch_tpu._internal.device._device_module")
     if module is not None and 2 * once > len(loaded):
         module.TpuDeviceModule._clear_cache()
+    else:
+        # of fewer more than these, most cannot have run once: each look goes through all there are
+        _State.enough = len(loaded) + max(len(loaded) - 2 * once, len(loaded) // 20) + 1

@@ -6,7 +6,6 @@ Nothing here touches the device: no value is read, no property or `repr` of the 
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -176,23 +175,3 @@ def _packed(raw: Any) -> list[Any] | None:
         data = each.data
         found += data if isinstance(data, (tuple, list)) else (data,)
     return found
-
-
-def live_storages() -> int:
-    """Bytes of the distinct device storages Python objects reach, for comparison with tpu-core.
-
-    Walks every tensor the garbage collector knows, and the gradients behind them.
-    """
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return 0
-    storages: dict[int, int] = {}
-    for found in gc.get_objects():
-        if type(found) not in (torch.Tensor, torch.nn.Parameter):
-            continue
-        tensor: Any = found
-        for each in (tensor, tensor.grad if tensor.is_leaf else None):
-            if each is not None and each.device.type == "tpu":
-                storage = each.untyped_storage()
-                storages[storage._cdata] = storage.nbytes()
-    return sum(storages.values())
