@@ -42,7 +42,7 @@ losses
 """
 SPENT = ("loss", "out")
 CELLS: dict[str, Cell] = {
-    # -- names and scopes -------------------------------------------------------
+    # names and scopes
     "assignments": Cell(
         "4/4 1/1 0/1 0/4 1/1 0/4", "a = b = X @ X.T\nc, (d, *e) = a.sum(), (a.max(), a.min(), 3)\nb is a, e"
     ),
@@ -124,7 +124,7 @@ CELLS: dict[str, Cell] = {
         "5/5 2/4 0/4 0/5 1/2 0/5",
         "y = X.abs() + 1\nprint(f'{y.shape=} {int(y.min() > 0)}')\nz = y.log()\nprint('done', tuple(z.shape))",
     ),
-    # -- control flow -----------------------------------------------------------
+    # control flow
     "for": Cell(
         "8/19 3/5 0/5 0/19 3/3 0/19",
         "h = X\nfor _ in range(4):\n    h = torch.tanh(h @ X.T @ X / 32)\nh.abs().max() <= 1",
@@ -154,7 +154,7 @@ CELLS: dict[str, Cell] = {
         "2/2 2/2 0/2 0/2 1/1 0/2",
         "import contextlib\nwith contextlib.suppress(KeyError):\n    y = X + 1\n    z = {}['no']\n    never = 1\nw = y * 2",
     ),
-    # -- tensors ----------------------------------------------------------------
+    # tensors
     "in place": Cell(
         "6/6 2/2 0/2 0/6 1/1 0/6",
         "h = X.clone()\nh[0] = 7\nh[:, 1] += 2\nv = h[2]\nv.mul_(3).add_(1)\nh.clamp_(-2, 2)\nh.sum()",
@@ -183,7 +183,7 @@ CELLS: dict[str, Cell] = {
         "5/5 1/1 0/1 0/5 1/1 0/5",
         "i = torch.tensor([3, 1, 2]).to('tpu')\npicked = X[i] * 2\ny = picked.index_select(0, i - 1)\ny.shape",
     ),
-    # -- gradients and modes ----------------------------------------------------
+    # gradients and modes
     "no_grad": Cell(
         "8/8 1/1 0/1 0/8 1/1 0/8",
         "with torch.no_grad():\n    out = model(X)\n    best = out.argmax(1)\n(best == Y).float().mean() >= 0",
@@ -223,7 +223,7 @@ CELLS: dict[str, Cell] = {
         "net = nn.Sequential(nn.Linear(32, 8), nn.BatchNorm1d(8), nn.Dropout(0.5)).to('tpu').eval()\n"
         "a = net(X)\nb = net(X)\nnet.train()\ntorch.equal(a, b)",
     ),
-    # -- training ---------------------------------------------------------------
+    # training
     "SGD": Cell("10/30 1/3 0/3 0/30 6/18 0/30", STEPS, SGD, SPENT),
     "SGD with momentum and clipping": Cell(
         "20/61 2/3 0/3 0/61 6/18 0/61",
@@ -279,7 +279,7 @@ CELLS: dict[str, Cell] = {
         "w = torch.zeros(32, 10, device='tpu', requires_grad=True)",
         SPENT,
     ),
-    # -- errors -----------------------------------------------------------------
+    # errors
     "raise": Cell(
         "2/2 1/1 0/1 0/2 1/1 0/2",
         "y = X * 2\nz = y + 1\nraise ValueError('stop')\nnever = 1",

@@ -34,9 +34,6 @@ def printed(book: nbformat.NotebookNode) -> list[str]:
     ]
 
 
-# -- jupyter console ---------------------------------------------------------------------
-
-
 def test_a_session_in_jupyter_console(kernelspec: str) -> None:
     arguments = ["-m", "jupyter_console", "--kernel", kernelspec, "--simple-prompt", "--no-confirm-exit"]
     child = pexpect.spawn(
@@ -68,9 +65,6 @@ def test_a_session_in_jupyter_console(kernelspec: str) -> None:
         child.expect(pexpect.EOF)
     finally:
         child.close(force=True)
-
-
-# -- programs that run notebooks ------------------------------------------------------------
 
 
 def test_papermill_passes_parameters(kernelspec: str, tmp_path: Path) -> None:
@@ -149,9 +143,6 @@ def test_nbconvert_executes_and_keeps_widgets_bars_and_figures(kernelspec: str, 
     (bar,) = [s["state"] for s in states.values() if s["model_name"] == "FloatProgressModel"]
     assert (bar["value"], bar["bar_style"]) == (4.0, "success")
     assert printed(book)[3] == "done\n"
-
-
-# -- VS Code ----------------------------------------------------------------------------------
 
 
 def test_what_vs_code_runs_unseen_leaves_no_trace(kernel: Notebook) -> None:

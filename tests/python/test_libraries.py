@@ -21,9 +21,6 @@ def is_png(text: str) -> bool:
     return base64.b64decode(text)[:8] == b"\x89PNG\r\n\x1a\n"
 
 
-# -- figures ---------------------------------------------------------------------------
-
-
 def test_matplotlib_draws_inline_without_being_told(kernel: Notebook) -> None:
     data = bundle(kernel.run("import matplotlib.pyplot as plt\nplt.plot([1, 2]);"))
     assert sorted(data) == ["image/png", "text/plain"]
@@ -144,9 +141,6 @@ def test_panel_binds_a_slider_to_a_pane(kernel: Notebook) -> None:
     assert kernel.run("size.value, seen").text == "(7, [2, 7])"
 
 
-# -- text and tables -------------------------------------------------------------------
-
-
 def test_rich_prints_html_and_text(kernel: Notebook) -> None:
     result = kernel.run(
         "from rich.console import Console\nfrom rich.table import Table\ntable = Table('layer')\ntable.add_row('[green]conv1[/]')\n"
@@ -186,9 +180,6 @@ def test_altair_charts_carry_their_specification(kernel: Notebook) -> None:
     )
     (specification,) = [v for k, v in data.items() if k.startswith("application/vnd.vegalite")]
     assert specification["mark"] == {"type": "bar"}
-
-
-# -- IPython.display --------------------------------------------------------------------
 
 
 def test_pictures_of_pil_are_images(kernel: Notebook) -> None:

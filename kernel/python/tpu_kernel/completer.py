@@ -62,8 +62,6 @@ class NotebookCompleter(IPCompleter):
         """Arguments come with the names."""
         return {"completions": [], "suppress": False}
 
-    # -- what IPython's matchers ask for ------------------------------------------------
-
     def _evaluate_expr(self, expr: str) -> Any:
         from .code_context import primary_before
         from .live import Namespace, Unknown

@@ -34,9 +34,6 @@ RUNNING, NO_STEP = 1, -1
 MOST_LOOKS, LOOK_SECONDS = 100, 0.01
 
 
-# -- the start --------------------------------------------------------------------------------
-
-
 def start(request: _kernel.Request) -> None:
     """Start pydevd and let it connect to the Rust half; say how it went."""
     where = jsontext.loads(request.content)
@@ -92,9 +89,6 @@ def stepping_rules() -> list[Content]:
             path = os.path.join(os.path.dirname(spec.origin), "**") if spec.parent else spec.origin
             rules.append({"path": path, "include": False})
     return rules
-
-
-# -- around a cell, on the main thread ----------------------------------------------------------
 
 
 def trace(on: bool) -> None:
@@ -165,9 +159,6 @@ def breakpoint_hook(*args: Any, **kwargs: Any) -> Any:
         stop_at_frame=sys._getframe().f_back,
     )
     return None
-
-
-# -- what front ends ask while no cell stands -----------------------------------------------------
 
 
 def answer(shell: NotebookShell, message: Content) -> Content:

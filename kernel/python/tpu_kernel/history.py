@@ -103,8 +103,6 @@ class BatchedHistoryManager(HistoryManager):
             self.enabled = False
         return super().init_db()
 
-    # -- on the thread ----------------------------------------------------------------
-
     def open(self, thread: SavingThread) -> Any:
         """A connection for writing, once there is one; None when there will be none."""
         import sqlite3
@@ -192,8 +190,6 @@ class BatchedHistoryManager(HistoryManager):
             db.executemany(
                 "INSERT INTO output_history VALUES (?, ?, ?)", [(number, *line) for line in outputs]
             )
-
-    # -- for everybody else -----------------------------------------------------------
 
     def _ready(self) -> bool:
         """The database is open, at most after a moment."""

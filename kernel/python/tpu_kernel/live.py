@@ -32,9 +32,6 @@ class Instance:
     type: type
 
 
-# -- looking without touching -----------------------------------------------------
-
-
 def type_of(value: Any) -> type:
     """The type; for an `Instance` the one it stands for."""
     return value.type if type(value) is Instance else type(value)
@@ -140,9 +137,6 @@ KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
 )
 
 
-# -- attributes -------------------------------------------------------------------
-
-
 def attribute(value: Any, name: str) -> Any:
     """What `value.name` is, or an `Instance` of what it will be."""
     if issubclass(type(value), types.ModuleType):
@@ -218,9 +212,6 @@ def _column(value: Any, name: str) -> Any:
     raise Unknown(name)
 
 
-# -- items --------------------------------------------------------------------------
-
-
 def item(value: Any, key: Any) -> Any:
     """What `value[key]` is."""
     cls = type_of(value)
@@ -244,9 +235,6 @@ def item(value: Any, key: Any) -> Any:
         if type(key) is int and -len(layers) <= key < len(layers):
             return list(layers.values())[key]
     raise Unknown("item")
-
-
-# -- calls --------------------------------------------------------------------------
 
 
 def result(function: Any) -> Instance:
@@ -301,9 +289,6 @@ def _class_named(name: str, space: Mapping[str, Any]) -> Any:
         except Unknown:
             return None
     return found
-
-
-# -- expressions --------------------------------------------------------------------
 
 
 class Namespace:

@@ -42,8 +42,6 @@ class ShellLoop:
         self._listening = False
         self._cancellation: interrupts.Cancellation | None = None
 
-    # -- the loops ----------------------------------------------------------------
-
     def run(self) -> None:
         """Until the kernel is to stop, or the subshell is deleted."""
         OF_THREAD.loop = self
@@ -96,8 +94,6 @@ class ShellLoop:
         """A cell imported asyncio: give the rest of this cell a running loop."""
         if self._busy:
             asyncio._set_running_loop(self.event_loop())
-
-    # -- requests -------------------------------------------------------------------
 
     def _listen(self) -> None:
         if not self._listening:
@@ -199,8 +195,6 @@ class ShellLoop:
             report_fault(failure)
         self._listening = False  # for comm messages only until now
         self._listen()
-
-    # -- the end ----------------------------------------------------------------------
 
     def cancel_tasks(self) -> None:
         """Cancel what cells left running, and let it clean up."""

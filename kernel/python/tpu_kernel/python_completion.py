@@ -143,8 +143,6 @@ class PythonCode:
             return list(dict.fromkeys(self._completer._default_arguments_from_docstring(function.__doc__)))
         return [p.name for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
-    # -- attributes -------------------------------------------------------------------
-
     def _attributes(self, value: Any, prefix: str) -> list[Match]:
         space = live.static_space(value)
         matching: dict[str, Any] = {}

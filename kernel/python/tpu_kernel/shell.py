@@ -78,8 +78,6 @@ class NotebookShell(ErrorShell):
         self.cell_parents: dict[int, _kernel.Parent] = {}
         super().__init__(*args, **kwargs)
 
-    # -- starting ---------------------------------------------------------------
-
     @default("exiter")
     def _exiter_default(self) -> ZMQExitAutocall:
         return ZMQExitAutocall(self)
@@ -152,8 +150,6 @@ class NotebookShell(ErrorShell):
     def init_traceback_handlers(self, custom_exceptions: Any) -> None:
         super().init_traceback_handlers(custom_exceptions)
         self.compile.show_source_of_cells()
-
-    # -- running ------------------------------------------------------------------
 
     def begin_cell(self, counts: bool) -> int:
         """A cell of this thread begins: its number, which no other has when it `counts`."""
@@ -259,8 +255,6 @@ class NotebookShell(ErrorShell):
             debugger.end_stepping()
             debugger.trace(False)
 
-    # -- commands -------------------------------------------------------------------
-
     def system_piped(self, cmd: str) -> None:
         """Run `!cmd`; its exit status goes to `_exit_code`."""
         from . import system
@@ -273,8 +267,6 @@ class NotebookShell(ErrorShell):
             raise CalledProcessError(status, cmd)
 
     system = system_piped
-
-    # -- what a front end does for the shell ------------------------------------------
 
     def show_page(self, strg: Any, start: int = 0, screen_lines: int = 0, pager_cmd: Any = None) -> None:
         """Ask the front end to show a text, or a bundle of MIME types, in its pager."""
@@ -308,8 +300,6 @@ class NotebookShell(ErrorShell):
         elif "tpu_kernel.gui" in sys.modules:
             sys.modules["tpu_kernel.gui"].SERVICE.stop()
         self.active_eventloop = gui
-
-    # -- whose output this is -----------------------------------------------------------
 
     @property
     def parent_header(self) -> dict[str, Any]:

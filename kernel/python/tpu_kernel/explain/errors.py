@@ -39,7 +39,7 @@ _XLA = "`torch_xla` is another package, PyTorch/XLA; TorchTPU takes its place."
 _SAY_TPU = 'Say "tpu" where the code says "cuda".'
 
 KNOWN = (
-    # -- names of an older TorchTPU
+    # names of an older TorchTPU
     _known(
         r"^RuntimeError: (?P<name>\w+) is internal to TorchTPU.* Use (?P<new>torch\.accelerator\.\w+) instead",
         "`torch.tpu.{name}` is for PyTorch itself and raises in a notebook.",
@@ -90,7 +90,7 @@ KNOWN = (
         "In the parent, before it starts the processes and uses the device:",
         "torch.tpu.distributed.set_tpu_launch_env(nproc_per_node=8)",
     ),
-    # -- PyTorch/XLA
+    # PyTorch/XLA
     _known(
         r"No module named 'torch_xla|module 'torch' has no attribute 'xla'",
         _XLA,
@@ -111,7 +111,7 @@ KNOWN = (
         "Leave `backend` out: the one for the TPU is chosen when the inputs are there.",
         "torch.compile(model)",
     ),
-    # -- CUDA
+    # CUDA
     _known(
         r"Found no NVIDIA driver|CUDA driver version is insufficient|not compiled with CUDA enabled|"
         r"Attempting to deserialize object on a CUDA device",
@@ -120,7 +120,7 @@ KNOWN = (
         'torch.device("tpu")',
         looking.at_device_strings,
     ),
-    # -- other accelerators: what code written on a Mac or an Intel GPU says
+    # other accelerators: what code written on a Mac or an Intel GPU says
     _known(
         r"from the '(?P<device>MPS|XPU)' backend|not linked with support for (?P<linked>mps) devices|"
         r"Torch not compiled with (?P<enabled>MPS|XPU) enabled",
@@ -159,7 +159,7 @@ KNOWN = (
         "In the parent, before it starts the processes and uses the device:",
         "torch.tpu.distributed.set_tpu_launch_env(nproc_per_node=8)",
     ),
-    # -- where tensors are
+    # where tensors are
     _known(
         r"failed to prepare compiled mode arguments.*expected tensor to be on tpu, got cpu",
         "A compiled function was given a tensor that is on the CPU.",
@@ -194,7 +194,7 @@ KNOWN = (
         'torch.device("tpu")',
         looking.at_device_strings,
     ),
-    # -- processes
+    # processes
     _known(
         r"DataLoader worker process.*TPU in a forked subprocess",
         "A worker of the DataLoader used the device: a chip belongs to one process.",
@@ -233,7 +233,7 @@ KNOWN = (
         "Choose that again:",
         "torch.accelerator.set_device_index(0)",
     ),
-    # -- what TorchTPU does not have
+    # what TorchTPU does not have
     _known(
         r"operator 'aten::(?P<name>\w+?)(?:\.\w+)?' is not implemented for TPU",
         "TorchTPU has no `{name}`.",
@@ -253,7 +253,7 @@ KNOWN = (
         "Leave that step out of the compiled function; `%%tpu_compile` does so by itself:",
         "@torch.compiler.disable",
     ),
-    # -- torch.compile
+    # torch.compile
     _known(
         r"backend='inductor'",
         'The backend "inductor" makes code for GPUs and CPUs.',
@@ -284,7 +284,7 @@ KNOWN = (
         "Use this instead:",
         "with torch.no_grad():",
     ),
-    # -- installation
+    # installation
     _known(
         r"undefined symbol: (?P<symbol>\S+)",
         "A library was built for another version of PyTorch than the one that is installed.",

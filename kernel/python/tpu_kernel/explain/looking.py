@@ -77,9 +77,6 @@ def _dotted(node: ast.AST) -> str | None:
     return None
 
 
-# -- tensors ---------------------------------------------------------------------------
-
-
 def at_tensors(told: Advice, _found: Found, error: BaseException) -> Advice:
     """Name what is on the CPU and what is on the TPU."""
     where = spot(error)
@@ -149,8 +146,6 @@ def _list(words: list[str]) -> str:
     return ", ".join(shown[:-1]) + f" and {shown[-1]}" if len(shown) > 1 else shown[0]
 
 
-# -- names in the line that failed -----------------------------------------------------
-
 _STRINGS = re.compile(r"""(["'])(?:cuda|gpu|xla|mps|xpu|TPU|GPU|tpu)(?::\d+)?\1""")
 
 
@@ -217,9 +212,6 @@ def at_operators(told: Advice, found: Found, _error: BaseException) -> Advice:
     if owner is not None:
         return told._replace(code=f"torch.{public}(x.cpu())")
     return told
-
-
-# -- the machine ------------------------------------------------------------------------
 
 
 def at_holder(told: Advice, found: Found, _error: BaseException) -> Advice:

@@ -41,8 +41,6 @@ class Functions:
         self._handed: set[CodeType] = set()
         self._running = threading.local()
 
-    # -- cells that run --------------------------------------------------------------
-
     @contextlib.contextmanager
     def serving(self, cell: LoweredCell) -> Iterator[None]:
         """While `cell` runs in this thread, the functions that it calls are lowered for it."""
@@ -58,8 +56,6 @@ class Functions:
     def cell(self) -> LoweredCell | None:
         cell: LoweredCell | None = getattr(self._running, "cell", None)
         return cell
-
-    # -- called by lowered code ------------------------------------------------------
 
     def callee(self, target: Any, /) -> Any:
         """What lowered code calls in the place of `target`."""
@@ -117,8 +113,6 @@ class Functions:
     def _place(self, frame: FrameType, cell: LoweredCell) -> tuple[Body, int]:
         """Which lowered body, and its line."""
         return self._of_code.get(frame.f_code, cell), frame.f_lineno
-
-    # -- which -----------------------------------------------------------------------
 
     def of(self, target: Any) -> LoweredFunction | str | None:
         """The lowered function, or why there is none; None when it does not train."""

@@ -84,8 +84,6 @@ class LoweredCell(Body):
         self._runs_code = bool(self._mentioned & CODE_RUNNERS)
         self.steps = self._split(tree.body, interactivity)
 
-    # -- building ------------------------------------------------------------------
-
     def _split(self, body: list[ast.stmt], interactivity: str) -> list[Step]:
         body = list(body)
         if interactivity == "last_expr_or_assign" and body:
@@ -131,8 +129,6 @@ class LoweredCell(Body):
         if self._runs_code:
             self.look_around(afresh=True)
         self.runs[number].execute()
-
-    # -- running -------------------------------------------------------------------
 
     def waits_for(self, names: Iterable[str]) -> bool:
         """Is one of these a tensor on the device? A condition on it has to be brought to the host."""

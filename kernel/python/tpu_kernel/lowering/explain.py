@@ -85,8 +85,6 @@ class Explanation:
                 self._module_code(statement)
                 index += 1
 
-    # -- straight lines ------------------------------------------------------------
-
     def _run(self, run: Run) -> None:
         start = 0
         while start < len(run.statements):
@@ -139,8 +137,6 @@ class Explanation:
     def _line(self, trouble: Trouble) -> int:
         own = (spot for spot in trouble.stack if spot.file == self.cell.filename)
         return next((spot.line for spot in own if books.plain(spot.function) == "<module>"), 0)
-
-    # -- everything else -----------------------------------------------------------
 
     def _module_code(self, statement: ast.stmt) -> None:
         match statement:

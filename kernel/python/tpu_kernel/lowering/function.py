@@ -137,8 +137,6 @@ class LoweredFunction(Body):
         self._loops = frozenset(line for n in loops for line in range(n.lineno, (n.end_lineno or 0) + 1))
         self.code = self._lower(found)
 
-    # -- building ------------------------------------------------------------------
-
     def _compiler(self, node: Any, filename: str, mode: str) -> CodeType:  # type: ignore[override]
         return compile(node, filename, mode, flags=self._flags, dont_inherit=True)
 
@@ -230,8 +228,6 @@ class LoweredFunction(Body):
         made: list[ast.stmt] = [store(_AT, ast.Constant(0)), ast.While(more, body, [])]
         return [_placed(each, where) for each in made]
 
-    # -- running -------------------------------------------------------------------
-
     def bound(self, function: FunctionType) -> FunctionType:
         """The lowered code as `function`: its defaults, and the names it closes over."""
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
@@ -303,8 +299,6 @@ class LoweredFunction(Body):
         for name in code.co_names:
             if name in values and values[name] is not scope.values.get(name, UNBOUND):
                 scope[name] = values[name]
-
-    # -- telling -------------------------------------------------------------------
 
     @property
     def report(self) -> Any:  # type: ignore[override]

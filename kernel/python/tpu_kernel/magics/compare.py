@@ -230,9 +230,6 @@ def _restored(snapshot: Snapshot) -> str:
     return f"{snapshot.tensors:,} {many}, random numbers ({', '.join(snapshot.generators)})"
 
 
-# -- results ------------------------------------------------------------------------
-
-
 def leaves(
     roots: list[tuple[str, Any]], namespace: dict[str, Any], copies: Mapping[int, Any] = _NONE
 ) -> Iterator[tuple[str, Any]]:
