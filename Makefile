@@ -29,7 +29,7 @@ PYTHON_HALF := $(shell find kernel/python -name '*.py' -o -name '*.pyi' -o -name
 KERNELSPEC := $(wildcard kernelspec/*.*)
 LABEXTENSION := $(shell find kernelspec/labextension -name node_modules -prune -o -type f -print)
 
-.PHONY: help setup lab demo test bench fuzz sweep sweep-all lint docs lock clean prerequisites wheel wheel-data
+.PHONY: help setup lab demo test bench fuzz sweep sweep-wrong sweep-all lint docs lock clean prerequisites wheel wheel-data
 help:
 	@printf '%s\n' \
 	  'make setup   build everything and install it into .venv' \
@@ -146,6 +146,9 @@ fuzz: setup
 
 sweep: setup
 	$(BIN)/python tests/sweep/sweep.py
+
+sweep-wrong: setup
+	$(BIN)/python tests/sweep/sweep.py --wrong
 
 sweep-all: setup
 	$(BIN)/python tests/sweep/sweep.py --all --write

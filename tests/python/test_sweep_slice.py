@@ -44,3 +44,16 @@ def test_operators_do_on_the_emulated_chip_what_they_do_on_the_cpu() -> None:
     )
     assert done.stdout == "20 run, 20 as on the CPU, 0 aborted or hung, 0 not as known\n"
     assert done.returncode == 0
+
+
+@pytest.mark.timeout(400)
+def test_wrong_arguments_end_no_process() -> None:
+    done = subprocess.run(
+        [sys.executable, str(SWEEP), "--jobs", "1", "--wrong", "dot", "grid_sampler_2d", "index_select"],
+        capture_output=True,
+        text=True,
+        timeout=380,
+        check=False,
+    )
+    assert done.stdout == "57 wrong calls, 51 an error, 6 a value, 0 aborted or hung\n"
+    assert done.returncode == 0

@@ -12,11 +12,13 @@ import argparse
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ import report
 
 HERE = Path(__file__).parent
 DTYPES = ("float32", "bfloat16", "int64")
+#: In place of a type: wrong arguments; in place of a name: every operator.
+WRONG, EVERY = "wrong", "*"
 #: A hang, not a slow machine.
 SECONDS = 120.0
 
@@ -48,6 +52,7 @@ class Worker:
             stderr=self.log,
             text=True,
             env=self.environment,
+            start_new_session=True,
         )
         threading.Thread(target=self._read, args=(self.process, self.answers), daemon=True).start()
         first = self.answers.get(timeout=SECONDS)
@@ -63,30 +68,47 @@ class Worker:
         answers.put(None)
 
     def ask(self, name: str, dtype: str) -> dict[str, str]:
+        self._send(f"{name} {dtype}")
+        return {"name": name, "dtype": dtype} | self._answer()
+
+    def ask_wrong(self, name: str) -> list[dict[str, Any]]:
+        """What came out of each wrong call of an operator; behind one that ends the process it goes on."""
+        results: list[dict[str, Any]] = []
+        begun: dict[str, Any] = {"name": name, "dtype": "wrong", "case": "", "number": -1}
+        while True:
+            self._send(f"{name} wrong:{begun['number'] + 1}")
+            while (result := begun | self._answer())["outcome"] not in ("all", "aborted", "hung"):
+                begun = result
+                if result["outcome"] != "begins":
+                    results.append(result)
+            if result["outcome"] == "all":
+                return results
+            results.append(result)
+            if begun["outcome"] != "begins":
+                return results  # the arguments themselves cannot be made
+
+    def _send(self, line: str) -> None:
         if self.process is None or self.process.poll() is not None:
             self.start()
         assert self.process and self.process.stdin
-        self.process.stdin.write(f"{name} {dtype}\n")
+        self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process
         try:
             answer = self.answers.get(timeout=SECONDS)
         except queue.Empty:
             self.stop()
-            return {
-                "name": name,
-                "dtype": dtype,
-                "outcome": "hung",
-                "detail": f"no answer in {SECONDS:.0f} s",
-            }
+            return {"outcome": "hung", "detail": f"no answer in {SECONDS:.0f} s"}
         if answer is None:
-            code = self.process.wait()
-            return {
-                "name": name,
-                "dtype": dtype,
-                "outcome": "aborted",
-                "detail": f"exit {code}: {self.last_words()}",
-            }
-        return json.loads(answer)
+            raise SystemExit(f"the worker ended with {self.process.wait()}: {self.last_words()}")
+        result = json.loads(answer)
+        if result["outcome"] == "aborted":
+            result["detail"] += f": {self.last_words()}"
+            self.log.seek(0)
+            self.log.truncate()
+        return result
 
     def last_words(self) -> str:
         self.log.seek(0)
@@ -95,8 +117,8 @@ class Worker:
         return " ".join(" ".join(telling or ["nothing was printed"]).split())[:300]
 
     def stop(self) -> None:
-        if self.process is not None:
-            self.process.kill()
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
 
@@ -112,6 +134,7 @@ def sweep(chosen: list[tuple[str, str]] | None, jobs: int) -> list[dict[str, str
     workers = [Worker(environment()) for _ in range(jobs)]
     names = workers[0].start()
     wanted = chosen if chosen is not None else [(name, dtype) for name in names for dtype in DTYPES]
+    wanted = [(name, dtype) for each, dtype in wanted for name in (names if each == EVERY else [each])]
     work: queue.Queue[tuple[str, str]] = queue.Queue()
     for item in wanted:
         work.put(item)
@@ -125,9 +148,12 @@ def sweep(chosen: list[tuple[str, str]] | None, jobs: int) -> list[dict[str, str
             except queue.Empty:
                 return
             began = time.monotonic()
-            result: dict[str, Any] = worker.ask(name, dtype)
-            result["seconds"] = time.monotonic() - began
-            results.append(result)
+            answers: list[dict[str, Any]] = (
+                worker.ask_wrong(name) if dtype == WRONG else [worker.ask(name, dtype)]
+            )
+            for result in answers:
+                result["seconds"] = time.monotonic() - began
+            results.extend(answers)
             if len(results) % 200 == 0:
                 print(
                     f"{len(results)} of {len(wanted)} in {time.monotonic() - started:.0f} s", file=sys.stderr
@@ -140,7 +166,8 @@ def sweep(chosen: list[tuple[str, str]] | None, jobs: int) -> list[dict[str, str
         thread.join()
     for worker in workers:
         worker.stop()
-    return sorted(results, key=lambda result: (result["name"], DTYPES.index(result["dtype"])))
+    order = (*DTYPES, WRONG)
+    return sorted(results, key=lambda result: (result["name"], order.index(result["dtype"])))
 
 
 def main() -> int:
@@ -151,6 +178,9 @@ def main() -> int:
         "names", nargs="*", help="operators, NAME or NAME:DTYPE; without any, those of known.tsv"
     )
     parser.add_argument("--all", action="store_true", help="all operators of the database")
+    parser.add_argument(
+        "--wrong", action="store_true", help="wrong arguments, of all operators or those named"
+    )
     parser.add_argument(
         "--write", action="store_true", help="with --all: make known.tsv and docs/OPS.md of the results"
     )
@@ -163,18 +193,35 @@ def main() -> int:
     results = json.loads(options.saved.read_text()) if options.saved else sweep(chosen(options), options.jobs)
     if options.save:
         options.save.write_text(json.dumps(results))
+    if options.wrong:
+        return ended(results)
     if options.write:
         report.write(results)
     wrong = report.differences(results, report.read()) + report.unexplained(results)
     for line in dict.fromkeys(wrong):
         print(line)
     good = sum(result["outcome"] in report.GOOD for result in results)
-    ended = sum(result["outcome"] in ("aborted", "hung") for result in results)
-    print(f"{len(results)} run, {good} as on the CPU, {ended} aborted or hung, {len(wrong)} not as known")
+    lost = sum(result["outcome"] in ("aborted", "hung") for result in results)
+    print(f"{len(results)} run, {good} as on the CPU, {lost} aborted or hung, {len(wrong)} not as known")
     return 1 if wrong else 0
 
 
+def ended(results: list[dict[str, str]]) -> int:
+    """Say which wrong calls ended their process; none may."""
+    counts = Counter(result["outcome"] for result in results)
+    for result in results:
+        if result["outcome"] in ("aborted", "hung"):
+            print(f"{result['name']}, {result['case']}: {result['outcome']}: {result['detail']}")
+    print(
+        f"{len(results) - counts['right']} wrong calls, {counts['error']} an error, "
+        f"{counts['value']} a value, {counts['aborted'] + counts['hung']} aborted or hung"
+    )
+    return 1 if counts["aborted"] + counts["hung"] else 0
+
+
 def chosen(options: argparse.Namespace) -> list[tuple[str, str]] | None:
+    if options.wrong:
+        return [(name, WRONG) for name in options.names or [EVERY]]
     if options.all:
         return None
     if not options.names:

@@ -22,6 +22,7 @@ from tpu_kernel import bootstrap
 bootstrap.install()
 
 import torch
+import wrong
 from torch.utils._pytree import tree_flatten, tree_map
 
 #: Samples of each operator that are run, the first ones.
@@ -256,13 +257,26 @@ def words(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
-def serve(lines: Iterator[str], answer: Callable[[str], None]) -> None:
-    known = operators()
-    answer(json.dumps({"ready": sorted(known)}))
+def serve(known: dict[str, Any], lines: Iterator[str], answer: Callable[[str], None]) -> None:
     for line in lines:
         name, kind = line.split()
+        if kind.startswith("wrong:"):
+            serve_wrong(known[name], name, int(kind.removeprefix("wrong:")), answer)
+            continue
         outcome, detail = run(known[name], name, getattr(torch, kind))
         answer(json.dumps({"name": name, "dtype": kind, "outcome": outcome, "detail": detail}))
+
+
+def serve_wrong(op: Any, name: str, first: int, answer: Callable[[str], None]) -> None:
+    """Say which case is about to run before its outcome: the last word of a process that ends."""
+    for number, case in enumerate(wrong.cases(op)):
+        if number < first:
+            continue
+        result = {"name": name, "dtype": "wrong", "case": case[0], "number": number}
+        answer(json.dumps(result | {"outcome": "begins", "detail": ""}))
+        outcome, detail = wrong.run(op, case)
+        answer(json.dumps(result | {"outcome": outcome, "detail": detail}))
+    answer(json.dumps({"outcome": "all"}))
 
 
 if __name__ == "__main__":
@@ -270,5 +284,15 @@ if __name__ == "__main__":
     # What operators print must not come between the answers.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    serve(iter(sys.stdin.readline, ""), lambda text: print(text, file=out, flush=True))
+
+    def answer(text: str) -> None:
+        print(text, file=out, flush=True)
+
+    known = operators()
+    answer(json.dumps({"ready": sorted(known)}))
+    # The device is not yet in use, so a child can be it: the next one is there sooner than a new process.
+    while (child := os.fork()) and (code := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])):
+        answer(json.dumps({"outcome": "aborted", "detail": f"exit {code}"}))
+    if not child:
+        serve(known, iter(sys.stdin.readline, ""), answer)
     os._exit(0)

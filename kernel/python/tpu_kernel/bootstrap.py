@@ -191,9 +191,10 @@ def _quiet_loader(module: ModuleType, execute: Callable[[], None]) -> None:
     """The loader prints four lines about what it registers; nobody asked. What it registered is guarded."""
     module.__dict__["print"] = lambda *_args, **_keywords: None
     execute()
-    from . import guards
+    from . import bad_input, guards
 
     guards.install()
+    bad_input.install()
     if emulated():
         import torch
 
