@@ -37,6 +37,12 @@ def install() -> None:
                 kernel = library.get_kernel(f"{namespace}::{operator}", key).call_boxed
                 guards[namespace].impl(operator, _guard(operator, check, kernel), key, with_keyset=True)
 
+    for dimensions in (1, 2, 3):
+        # Compiled, they are asked for shapes alone, and divide by a step of 0.
+        operator = f"_max_pool{dimensions}d"
+        kernel = library.get_kernel(f"tpu::{operator}", "Meta").call_boxed
+        guards["tpu"].impl(operator, _guard(operator, _no_steps, kernel), "Meta", with_keyset=True)
+
 
 def _guard(operator: str, check: Check, kernel: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(keys: Any, *arguments: Any, **options: Any) -> Any:
@@ -130,6 +136,17 @@ def _max_pool(
     *_: Any,
 ) -> bool:
     return _windows(tensor, kernel, stride, padding, dilation)
+
+
+def _no_steps(
+    _tensor: Any,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    _padding: Any,
+    dilation: Sequence[int],
+    *_: Any,
+) -> bool:
+    return min(kernel) < 1 or min(dilation) < 1 or (bool(stride) and min(stride) < 1)
 
 
 def _avg_pool(
