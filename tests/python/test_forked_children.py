@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from notebook import Notebook
 
-#: Runs `work` in a forked child, for at most `patience` seconds; what it returns.
+#: Runs `work` in a forked child, for at most a minute; what it returns.
 FORK = """
 import os, pickle, select, signal
 
@@ -17,7 +17,7 @@ def in_child(work):
         finally:
             os._exit(0)
     os.close(writer)
-    told = b"" if select.select([reader], [], [], patience)[0] == [] else os.read(reader, 65536)
+    told = b"" if select.select([reader], [], [], 60)[0] == [] else os.read(reader, 65536)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     os.close(reader)
