@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .guards import untraced
+
 Check = Callable[..., bool]
 
 _ATTENTION = "_scaled_dot_product_fused_attention_overrideable"
@@ -51,7 +53,7 @@ def _guard(operator: str, check: Check, kernel: Callable[..., Any]) -> Callable[
             return empty
         return kernel(keys, *arguments, **options)
 
-    return guarded
+    return untraced(guarded)
 
 
 def _ask(operator: str, arguments: Sequence[Any], options: dict[str, Any]) -> Any:

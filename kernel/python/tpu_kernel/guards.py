@@ -26,6 +26,15 @@ _FACTORS = ["_foreach_addcmul", "_foreach_addcdiv"]
 _installed: list[Any] = []
 
 
+def untraced(guard: Callable[..., Any]) -> Callable[..., Any]:
+    """The guard, into which torch.compile does not look: it stands where PyTorch has C++."""
+    from torch._C._dynamo import eval_frame
+
+    skip = eval_frame._FrameAction.SKIP
+    eval_frame.set_code_exec_strategy(guard.__code__, eval_frame._FrameExecStrategy(skip, skip))
+    return guard
+
+
 def install() -> None:
     """Put the guards in front of TorchTPU's own kernels, which must be loaded."""
     from torch import library
@@ -35,9 +44,9 @@ def install() -> None:
     for names, guard in ((_PADS, _pad), (_LISTS, _lists)):
         for name in names:
             kernel = library.get_kernel(f"aten::{name}", "PrivateUse1").call_boxed
-            guards.impl(name, guard(name, kernel), "PrivateUse1", with_keyset=True)
+            guards.impl(name, untraced(guard(name, kernel)), "PrivateUse1", with_keyset=True)
     for name in _FACTORS:
-        guards.impl(f"{name}.Tensor", _factors(name), "PrivateUse1")
+        guards.impl(f"{name}.Tensor", untraced(_factors(name)), "PrivateUse1")
 
 
 def _pad(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:

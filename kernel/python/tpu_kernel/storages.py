@@ -90,10 +90,15 @@ def find(torch: Any, failures: bool) -> tuple[dict[int, Holding], dict[int, Any]
                 found[key].tensors.append(id(tensor))
 
     for value in gc.get_objects():
-        if is_tensor(torch, value):
+        if is_tensor(torch, value) and not _is_random_state(torch, value):
             for each in with_hidden(value, nodes):
                 add(each, each is value)
     return found, makers
+
+
+def _is_random_state(torch: Any, tensor: Any) -> bool:
+    """The state of TorchTPU's random numbers: the generator's own, in C++, though Python may have seen it."""
+    return tensor.dtype is torch.uint64 and tensor.shape == (2,) and tensor._use_count() > 1
 
 
 def lost_tensors() -> list[Any]:
