@@ -28,7 +28,9 @@ def _walk():
     tensors = [value for value in gc.get_objects() if type(value) in (torch.Tensor, nn.Parameter)]
     tensors += [value.grad for value in tensors if value.is_leaf and value.grad is not None]
     for value in tensors:
-        if value.device.type == "tpu":
+        # The state of the random numbers is the generator's; Python has seen it only.
+        random = value.dtype is torch.uint64 and value.shape == (2,)
+        if value.device.type == "tpu" and not random:
             storages[value.untyped_storage()._cdata] = value.untyped_storage().nbytes()
     return sum(storages.values()), len(storages)
 

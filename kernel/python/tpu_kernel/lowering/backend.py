@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,16 @@ watch: Callable[[tuple[int, ...], int], None] | None = None
 _cell: Body | None = None
 
 
+def _suppressed() -> bool:
+    """Whether Dynamo runs eagerly what it fails to compile. Not loaded, it does not."""
+    dynamo = sys.modules.get("torch._dynamo")
+    return dynamo is not None and bool(dynamo.config.suppress_errors)
+
+
+def _suppress(errors: bool) -> None:
+    sys.modules["torch._dynamo"].config.suppress_errors = errors
+
+
 class TorchBackend:
     """`torch.compile` with static shapes; a failure to compile runs that part eagerly."""
 
@@ -96,10 +107,14 @@ class TorchBackend:
             cell.classifier = self.classifier(cell.values, cell.namespace)
         before = books.mark()
         books.forget()
+        suppressed = _suppressed()
         with quiet_fallbacks():
             try:
                 yield
             finally:
+                # An interrupt may have come between any two lines of `call`.
+                if _suppressed() != suppressed:
+                    _suppress(suppressed)
                 trace = books.since(before)
                 if trace is not None and self.fullgraph:
                     # Where it ended is known better by the one who ended it.
@@ -122,10 +137,10 @@ class TorchBackend:
         ]
         graphs, executed = outlined.graphs, outlined.executed
         before = dynamo.config.suppress_errors
-        dynamo.config.suppress_errors = not self.fullgraph
-        running = outlined
-        _cell = cell
         try:
+            dynamo.config.suppress_errors = not self.fullgraph
+            running = outlined
+            _cell = cell
             value = outlined.run(cell.namespace, steppers)
             for optimizer in optimizers:
                 stepped(optimizer)
