@@ -84,9 +84,15 @@ const MOST_RAISED: usize = 100;
 pub fn swap_sigint(py: Python<'_>, handler: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     static SIGNAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let set = SIGNAL.import(py, "_signal", "signal")?;
-    for _ in 0..MOST_RAISED {
+    for raised in 0..MOST_RAISED {
         match set.call1((libc::SIGINT, handler)) {
-            Ok(before) => return Ok(before.unbind()),
+            Ok(before) => {
+                // What the handler before raised here was an interrupt: it is the new one's.
+                if raised > 0 && handler.is_callable() {
+                    handler.call1((libc::SIGINT, py.None()))?;
+                }
+                return Ok(before.unbind());
+            }
             // Not the main thread: its handlers are none of this one's business.
             Err(fault) if fault.is_instance_of::<PyValueError>(py) => break,
             Err(_) => {}
