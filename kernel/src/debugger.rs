@@ -9,7 +9,7 @@
 //! - `purpose`: what a request to the debugger is for
 //! - `relay`: what happens to each request, response and event
 //!
-//! What needs Python's objects (`tpu_kernel.debugger`) goes to the service thread as it is.
+//! What needs Python's objects (`tpu_kernel.debugging.debugger`) goes to the service thread as it is.
 
 mod cells;
 mod dap;

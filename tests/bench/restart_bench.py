@@ -37,7 +37,7 @@ y = x.flatten()
 }
 SETUP = """
 import json, time, torch
-from tpu_kernel import device
+from tpu_kernel.tpu import device
 torch.manual_seed(0)
 """
 STEP = """

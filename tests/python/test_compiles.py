@@ -15,7 +15,7 @@ from notebook import PATIENCE, Notebook, Result, run
 SETUP = """
 import json, torch
 import torch.nn.functional as F
-from tpu_kernel import compiles, device
+from tpu_kernel.tpu import compiles, device
 w = torch.ones(128, 128, device="tpu")
 """
 
@@ -174,7 +174,7 @@ TRAIN = """
 import json, torch
 import torch.nn.functional as F
 from torch._dynamo.utils import counters
-from tpu_kernel import device
+from tpu_kernel.tpu import device
 torch.manual_seed(0)
 layer = torch.nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True)
 model = torch.nn.Sequential(layer, torch.nn.Linear(32, 10)).to("tpu")

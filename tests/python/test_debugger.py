@@ -53,7 +53,7 @@ def test_the_debugger_is_offered_and_not_loaded_before_it_is_used(kernel: Notebo
         "copyToGlobals": True,
     }
     loaded = kernel.run(
-        "import sys; [m for m in ('debugpy', 'pydevd', 'tpu_kernel.debugger') if m in sys.modules]"
+        "import sys; [m for m in ('debugpy', 'pydevd', 'tpu_kernel.debugging.debugger') if m in sys.modules]"
     )
     assert loaded.text == "[]"
 

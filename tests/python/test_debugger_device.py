@@ -9,7 +9,7 @@ from conftest import running_kernel
 from notebook import Notebook
 from panel import Panel, finish, place
 
-COMPILED = "import tpu_kernel.device as _device\n_device.snapshot()['compiles']"
+COMPILED = "import tpu_kernel.tpu.device as _device\n_device.snapshot()['compiles']"
 
 
 @pytest.fixture(scope="module")

@@ -266,7 +266,7 @@ def test_a_training_step_with_a_break_trains_as_it_does_eagerly(notebook: Notebo
 
 STATE = """
 import random
-from tpu_kernel import device
+from tpu_kernel.tpu import device
 def counts():
     now = device.snapshot()
     return [now[name] for name in ("executions", "compiles", "uploads", "downloads", "live_bytes")]

@@ -10,7 +10,7 @@ import pytest
 from conftest import running_kernel
 from feed_panel import Panel, Sample
 from notebook import Notebook
-from tpu_kernel.feed import made_by
+from tpu_kernel.tpu.feed import made_by
 
 MIB = 1 << 20
 

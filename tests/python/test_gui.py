@@ -55,7 +55,7 @@ def test_events_of_a_toolkit_are_handled_between_cells_and_while_one_awaits(
     kernel = new_kernel()
     # Tcl without Tk: timers and events of the real toolkit, and no window
     kernel.run(
-        "import tkinter, time\nfrom tpu_kernel import gui\ntcl = tkinter.Tcl()\n"
+        "import tkinter, time\nfrom tpu_kernel.cells import gui\ntcl = tkinter.Tcl()\n"
         "tkinter._default_root = tcl; gui.enable('tk')\nfired = []\ntcl.after(50, lambda: fired.append('first'))"
     )
     time.sleep(0.5)

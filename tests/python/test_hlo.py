@@ -114,7 +114,8 @@ def test_asking_for_a_program_uses_no_device(notebook: Notebook) -> None:
     cards(notebook, f"%%tpu_compile --hlo\n{CELL}")
     told = run(
         notebook,
-        """from tpu_kernel import _kernel, device
+        """from tpu_kernel import _kernel
+from tpu_kernel.tpu import device
 from tpu_kernel.magics.running import lowering_of
 from tpu_kernel.lowering import Report
 from tpu_kernel.lowering.texts import TextBackend

@@ -16,7 +16,12 @@ def notebook(kernelspec: str) -> Iterator[Notebook]:
         result = kernel.run("import torch; torch.ones(3, device='tpu')")
         assert result.text == "tensor([1., 1., 1.], device='tpu:0')"
         assert (result.stdout, result.stderr) == ("", "")
-        assert kernel.run("from tpu_kernel import _kernel, device, storages").status == "ok"
+        assert (
+            kernel.run(
+                "from tpu_kernel import _kernel; from tpu_kernel.memory import storages; from tpu_kernel.tpu import device"
+            ).status
+            == "ok"
+        )
         yield kernel
 
 

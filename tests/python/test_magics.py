@@ -189,7 +189,7 @@ def test_modes_are_chosen_shown_and_restored(device: Notebook) -> None:
 def test_mode_compiled_compiles_cells_without_a_magic(device: Notebook) -> None:
     device.run("%tpu_mode compiled")
     try:
-        device.run("from tpu_kernel import device as tpu")
+        device.run("from tpu_kernel.tpu import device as tpu")
         before = device.run("tpu.snapshot()['executions']").text
         assert device.run("follow = torch.tanh(X) * 3\nfollow.shape[0]").text == "16"
         # One program; eagerly it would be one for each operation.
@@ -210,7 +210,7 @@ def test_stats_agree_with_the_session(device: Notebook) -> None:
     assert text.startswith("TPU v5e (emulated)\n  HBM in use   ")
     executions = re.search(r"executions   ([\d,]+) \(busy", text)
     assert executions
-    now = device.run("from tpu_kernel import device; device.snapshot()['executions']").text
+    now = device.run("from tpu_kernel.tpu import device; device.snapshot()['executions']").text
     assert executions[1].replace(",", "") == now
 
 

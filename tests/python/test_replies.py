@@ -10,7 +10,7 @@ from notebook import Notebook
 @pytest.mark.parametrize(
     "failing",
     [
-        "from tpu_kernel import watch as holder; name = 'end'",
+        "from tpu_kernel.tpu import cell_line as holder; name = 'end'",
         "holder, name = get_ipython().kernel.parents, 'end'",
         "holder, name = get_ipython(), 'end_cell'",
     ],
@@ -33,4 +33,4 @@ setattr(holder, name, fails)
     result = shared_kernel.run(broken)
     assert (result.status, result.text) == ("ok", "'the value'")
     assert shared_kernel.run("len(called), getattr(holder, name) == kept").text == "(1, True)"
-    shared_kernel.run("del holder, name, kept, called, fails; from tpu_kernel import watch")
+    shared_kernel.run("del holder, name, kept, called, fails; from tpu_kernel.tpu import cell_line")

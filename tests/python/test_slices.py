@@ -11,7 +11,7 @@ from notebook import Notebook
 
 SETUP = """
 import torch, torch.nn as nn, torch.nn.functional as F
-from tpu_kernel import device
+from tpu_kernel.tpu import device
 def fresh():
     torch.manual_seed(0)
     X, Y = torch.randn(512, 12).to("tpu"), torch.randint(0, 10, (512,)).to("tpu")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from tpu_kernel.reasons import reason, short_batch
-from tpu_kernel.storms import Spot, Storm
+from tpu_kernel.tpu.reasons import reason, short_batch
+from tpu_kernel.tpu.storms import Spot, Storm
 
 LOOP = Spot("In[1], line 3", "In[1], loop in line 2")
 COMPILED = Spot("In[1], line 3", "In[1], loop in line 2", exact=True, compiled=True)

@@ -13,7 +13,7 @@ from PIL import Image
 
 SETUP = """
 import torch
-from tpu_kernel import device
+from tpu_kernel.tpu import device
 
 def made(expression):
     value = eval(expression)
@@ -137,7 +137,7 @@ def test_small_tensors_and_tensors_on_the_host_have_no_card(notebook: Notebook) 
 
 
 HUGE = """
-from tpu_kernel import tensors
+from tpu_kernel.output import tensors
 tensors._MOST_ELEMENTS = 5000
 torch.manual_seed(0)
 

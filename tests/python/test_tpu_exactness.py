@@ -19,7 +19,7 @@ SETUP = """
 import gc, json, time, torch
 import torch.nn.functional as F
 from torch import nn
-from tpu_kernel import device
+from tpu_kernel.tpu import device
 
 def _walk():
     # Every tensor there is, found without the product's own walk.

@@ -15,7 +15,8 @@ SETUP = """
 import gc, json, torch
 import torch.nn.functional as F
 from torch import nn
-from tpu_kernel import device, freeing, holders
+from tpu_kernel.memory import freeing, holders
+from tpu_kernel.tpu import device
 
 def model_and_step():
     global model, opt, X, Y, loss

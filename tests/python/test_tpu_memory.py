@@ -17,7 +17,8 @@ SETUP = """
 import json, time, torch
 import torch.nn.functional as F
 from torch import nn
-from tpu_kernel import device, holders
+from tpu_kernel.memory import holders
+from tpu_kernel.tpu import device
 
 def held():
     torch.accelerator.synchronize()
@@ -152,7 +153,7 @@ def test_graphs_that_share_their_nodes_are_gone_through_once(notebook: Notebook)
         "for _ in range(40):\n"
         "    state = torch.tanh(state @ weight)\n"
         "    states.append(state)\n"
-        "from tpu_kernel import storages, walk\n"
+        "from tpu_kernel.memory import storages, walk\n"
         "looked_at, plain = [], storages.saved_by\n"
         "def noted(node):\n"
         "    looked_at.append(1)\n"

@@ -118,7 +118,7 @@ def test_a_cell_that_runs_on_is_followed_at_most_twice_a_second(with_x: Notebook
 
 
 def test_the_line_ends_up_below_what_came_after_it(notebook: Notebook) -> None:
-    wait = "import time\nfrom tpu_kernel.watch import _State\nwhile not _State.run._line.shown: time.sleep(0.05)\n"
+    wait = "import time\nfrom tpu_kernel.tpu.cell_line import _State\nwhile not _State.run._line.shown: time.sleep(0.05)\n"
     for output in ("print('later')", "display(7)", "7", "1 / 0"):
         result = notebook.run(wait + output)
         assert re.fullmatch(TIME, line(result))

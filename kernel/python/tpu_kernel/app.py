@@ -14,10 +14,12 @@ from IPython.core.profiledir import ProfileDir
 from IPython.core.shellapp import InteractiveShellApp, shell_aliases, shell_flags
 from traitlets import Unicode
 
-from . import _kernel, bootstrap, comms, crash, execute, imports, jsontext, loop, ownership, service, stdio
-from .catching import NoteCaught
+from . import _kernel, bootstrap, crash, imports, loop, service
+from .cells import execute
+from .cells.catching import NoteCaught
+from .cells.shell import NotebookShell
 from .kernel import LANGUAGE_INFO, Kernel
-from .shell import NotebookShell
+from .output import comms, jsontext, ownership, stdio
 
 MAGICS = "tpu_kernel.magics"
 BANNER = "PyTorch (TPU): Python {version}, IPython {ipython}\n"
@@ -101,9 +103,9 @@ class IPKernelApp(BaseIPythonApplication, InteractiveShellApp):
         super().init_extensions()
         self.shell.extension_manager.load_extension(MAGICS)
         if os.environ.get("TPU_KERNEL_WATCH", "").lower() in ("on", "1"):
-            from . import watch
+            from .tpu import cell_line
 
-            watch.turn(True)
+            cell_line.turn(True)
 
 
 IPKernelApp.__module__ = "ipykernel.kernelapp"
@@ -126,7 +128,7 @@ def interruptible_pdb(_: object) -> None:
 
     debugger = sys.modules["IPython.core.debugger"]
     if hasattr(debugger, "InterruptiblePdb") and hasattr(debugger, "set_trace"):
-        from .asking import interruptible
+        from .debugging.asking import interruptible
 
         debugger.Pdb = pdb.Pdb = interruptible(debugger)  # type: ignore[attr-defined, misc]
         pdb.set_trace = debugger.set_trace  # type: ignore[attr-defined]

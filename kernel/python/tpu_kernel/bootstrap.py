@@ -191,7 +191,7 @@ def _quiet_loader(module: ModuleType, execute: Callable[[], None]) -> None:
     """The loader prints four lines about what it registers; nobody asked. What it registered is guarded."""
     module.__dict__["print"] = lambda *_args, **_keywords: None
     execute()
-    from . import bad_input, guards
+    from .tpu import bad_input, guards
 
     guards.install()
     bad_input.install()
@@ -238,7 +238,7 @@ def _print_from_the_host(module: ModuleType, execute: Callable[[], None]) -> Non
 
     def tensor_str(tensor: Any, indent: int) -> str:
         if tensor.device.type == "tpu":
-            from . import tensors
+            from .output import tensors
 
             tensor = tensors.to_print(tensor, module.PRINT_OPTS)
         return pieces(tensor, indent)

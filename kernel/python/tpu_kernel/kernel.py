@@ -12,7 +12,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from . import _kernel, jsontext, stdio
+from . import _kernel
+from .output import jsontext, stdio
 from .parent import PARENT
 
 LANGUAGE_INFO: dict[str, Any] = {
@@ -278,7 +279,8 @@ class Kernel:
 
     async def do_one_iteration(self) -> None:
         """Let one comm message have its turn now, while the cell that asks goes on."""
-        from . import comms, loop
+        from . import loop
+        from .output import comms
 
         own = loop.own_loop()
         request = own.queue.next_comm() if own is not None else None
@@ -295,7 +297,7 @@ class Kernel:
 
     def do_complete(self, code: str, cursor_pos: int | None) -> dict[str, Any]:
         """The content of a `complete_reply`."""
-        from .completion import complete
+        from .introspection.completion import complete
 
         return complete(self.shell, code, cursor_pos)
 
@@ -303,13 +305,13 @@ class Kernel:
         self, code: str, cursor_pos: int | None, detail_level: int = 0, omit_sections: tuple[str, ...] = ()
     ) -> dict[str, Any]:
         """The content of an `inspect_reply`."""
-        from .inspection import inspect
+        from .introspection.inspection import inspect
 
         return inspect(self.shell, code, cursor_pos, detail_level)
 
     def do_is_complete(self, code: str) -> dict[str, Any]:
         """The content of an `is_complete_reply`."""
-        from .inspection import is_complete
+        from .introspection.inspection import is_complete
 
         return is_complete(self.shell, code)
 

@@ -19,8 +19,9 @@ import traceback
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from . import _kernel, execute, interrupts, service
-from .shell import NotebookShell
+from . import _kernel, service
+from .cells import execute, interrupts
+from .cells.shell import NotebookShell
 
 if TYPE_CHECKING:
     import asyncio
@@ -137,7 +138,7 @@ class ShellLoop:
     def _obey_feed(self) -> None:
         """Do what a panel ordered, and find the names it asked for."""
         while self.queue.subshell_id is None and (order := _kernel.feed_order()) is not None:
-            from . import feed
+            from .tpu import feed
 
             feed.obey(self._shell, order)
 
@@ -157,7 +158,7 @@ class ShellLoop:
         return coroutine
 
     def _run_comm(self, request: _kernel.Request) -> None:
-        from . import comms
+        from .output import comms
 
         try:
             with interrupts.raising():

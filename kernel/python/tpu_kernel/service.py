@@ -19,10 +19,12 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from . import _kernel, comms, interrupts, jsontext
-from .errors import safe_str
+from . import _kernel
+from .cells import interrupts
+from .cells.errors import safe_str
+from .cells.shell import NotebookShell
+from .output import comms, jsontext
 from .parent import PARENT
-from .shell import NotebookShell
 from .threads import own
 
 WAIT_SECONDS = 3600.0
@@ -33,14 +35,14 @@ Content = dict[str, Any]
 
 def answer_complete(shell: NotebookShell, content: Content) -> Content:
     """`complete_request`."""
-    from .completion import complete
+    from .introspection.completion import complete
 
     return complete(shell, jsontext.scrub(str(content.get("code", ""))), content.get("cursor_pos"))
 
 
 def answer_inspect(shell: NotebookShell, content: Content) -> Content:
     """`inspect_request`."""
-    from .inspection import inspect
+    from .introspection.inspection import inspect
 
     code = jsontext.scrub(str(content.get("code", "")))
     return inspect(shell, code, content.get("cursor_pos"), int(content.get("detail_level") or 0))
@@ -48,7 +50,7 @@ def answer_inspect(shell: NotebookShell, content: Content) -> Content:
 
 def answer_is_complete(shell: NotebookShell, content: Content) -> Content:
     """`is_complete_request`."""
-    from .inspection import is_complete
+    from .introspection.inspection import is_complete
 
     return is_complete(shell, jsontext.scrub(str(content.get("code", ""))))
 
@@ -86,7 +88,7 @@ def answer_comm_info(shell: NotebookShell, content: Content) -> Content:
 
 def answer_debug(shell: NotebookShell, content: Content) -> Content:
     """`debug_request`, as far as it needs Python's objects."""
-    from . import debugger
+    from .debugging import debugger
 
     return debugger.answer(shell, content)
 
@@ -213,15 +215,15 @@ def serve_one(shell: NotebookShell, lookups: Lookups, request: _kernel.Request) 
     elif request.msg_type == "interrupt":
         interrupts.interrupt_subshells()
     elif request.msg_type == "cancelled":
-        from . import cancelling
+        from .tpu import cancelling
 
         cancelling.tell()
     elif request.msg_type == "compiling":
-        from . import compiles
+        from .tpu import compiles
 
         compiles.compiling(shell)
     elif request.msg_type == "start_debugger":
-        from . import debugger
+        from .debugging import debugger
 
         debugger.start(request)
     elif request.msg_type == "exit":

@@ -240,7 +240,7 @@ impl Relay {
             return self.answer(&asked, &asked.success(&nothing));
         }
         let expression =
-            format!("__import__('tpu_kernel.debugger', fromlist=['rich']).rich({name})");
+            format!("__import__('tpu_kernel.debugging.debugger', fromlist=['rich']).rich({name})");
         let arguments = json!({
             "expression": expression,
             "frameId": asked.arguments["frameId"],

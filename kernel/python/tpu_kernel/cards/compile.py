@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..reasons import reason, short_batch
+from ..tpu.reasons import reason, short_batch
 from . import blocks
 
 if TYPE_CHECKING:

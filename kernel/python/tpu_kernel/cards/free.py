@@ -8,8 +8,8 @@ from . import blocks
 from .memory import aligned
 
 if TYPE_CHECKING:
-    from ..freeing import Step
-    from ..holders import Table
+    from ..memory.freeing import Step
+    from ..memory.holders import Table
 
 _MOST_NAMES = 12
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from . import blocks
 
 if TYPE_CHECKING:
-    from ..holders import Group, Table
-    from ..storages import Holding
+    from ..memory.holders import Group, Table
+    from ..memory.storages import Holding
 
 _MOST_ROWS = 8
 _MOST_BARS = 7

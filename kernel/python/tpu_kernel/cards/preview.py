@@ -10,7 +10,7 @@ from . import blocks
 from .compile import WIDTH, fitting, outside_table, outside_text, plural
 
 if TYPE_CHECKING:
-    from ..lowering.explain import Explanation
+    from ..lowering.preview import Explanation
 
 _HONEST = (
     "Nothing was run. Only a run tells what breaks after the first break of a part, what is compiled again, "

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .. import tensors
+from ..output import tensors
 from ..profiling.timeline import Interval, Segment, coverage, total
 from . import blocks, lanes
 

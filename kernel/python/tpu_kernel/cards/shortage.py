@@ -8,8 +8,8 @@ from . import blocks
 from .memory import aligned, name_of, shape, shortened
 
 if TYPE_CHECKING:
-    from ..holders import Group
-    from ..shortage import Diagnosis
+    from ..memory.holders import Group
+    from ..memory.shortage import Diagnosis
 
 _MOST_ROWS = 6
 _HEAD = ("holder", "what", "bytes", "kept alive by")

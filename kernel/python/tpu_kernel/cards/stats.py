@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..reasons import reason, short_batch
+from ..tpu.reasons import reason, short_batch
 from . import blocks
 
 if TYPE_CHECKING:

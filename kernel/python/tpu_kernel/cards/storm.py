@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from . import blocks
 
 if TYPE_CHECKING:
-    from ..storms import Cause
+    from ..tpu.storms import Cause
 
 
 class StormCard:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import tensors
+from ..output import tensors
 from . import blocks
 
 if TYPE_CHECKING:
-    from ..tensors import Summary
+    from ..output.tensors import Summary
 
 
 class TensorCard:

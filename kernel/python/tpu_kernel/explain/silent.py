@@ -105,6 +105,6 @@ def _sets(code: str, name: str) -> bool:
 
 def before(modules: dict[str, Any]) -> dict[str, bool]:
     """What is there before a cell runs: PyTorch, and a device in use."""
-    device = modules.get("tpu_kernel.device")
+    device = modules.get("tpu_kernel.tpu.device")
     in_use = "torch_tpu" in modules and device is not None and device.used()
     return {"torch": "torch" in modules, "device": in_use}

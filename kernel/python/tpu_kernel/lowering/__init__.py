@@ -21,7 +21,7 @@ backend    torch.compile
 dynamo     what Dynamo's books say it did
 causes     its reasons in plain words
 findings   where in the cell that was
-explain    a cell looked through without running it
+preview    a cell looked through without running it
 texts      programs as StableHLO
 session    cells kept by text; `run_cell` for magics and modes
 """

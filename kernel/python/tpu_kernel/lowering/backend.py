@@ -288,7 +288,7 @@ def _refusal(outlined: Outlined, graph: Any, inputs: Any) -> str:
 
 def is_emulated() -> bool:
     """The emulated chip's compiler, XLA for CPUs, has no dimensions without a fixed size."""
-    from .. import device
+    from ..tpu import device
 
     identity = device.identity()
     return identity is None or bool(identity["emulated"])

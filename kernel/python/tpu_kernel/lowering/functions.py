@@ -14,7 +14,7 @@ import weakref
 from types import CodeType, FunctionType
 from typing import Any
 
-from ..compiler import RUNS_OTHER_CODE
+from ..cells.compiler import RUNS_OTHER_CODE
 from .hazards import Hazards, of_codes
 
 _RUN_THEIR_BODY = frozenset({"time", "timeit", "capture", "prun"})

@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Any
 from . import values as v
 from .calls import asking
 from .classify import Verdict, asks_length
-from .gradients import (
-    clears_by_hand,
-    gone_through,
-    ignores_gradients,
-    method_call,
-    older_graph,
-    stepped_name,
-)
+from .gradients import clears_by_hand, gone_through, ignores_gradients, method_call, older_graph, stepped_name
 from .names import counted_name, names_of
 from .outline import Outlined, outline
 

@@ -19,7 +19,7 @@ from .functions import functions_of
 from .report import Report
 
 if TYPE_CHECKING:
-    from .explain import Explanation
+    from .preview import Explanation
 
 _KEPT_CELLS = 256
 _OWN = "tpu_kernel.lowering"
@@ -86,7 +86,7 @@ class Lowering:
 
     def explain(self, source: str, first_line: int, text: str) -> Explanation:
         """What `run` would make of it, without running it."""
-        from .explain import ExplainBackend, Explanation
+        from .preview import ExplainBackend, Explanation
 
         with self.alone():
             shell = self.shell

@@ -11,7 +11,7 @@ from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from ..live import module_of, own_space
+from ..introspection.live import module_of, own_space
 from .optimizers import refusal
 
 # What a value is, as one letter: part of the key under which a plan is kept.

@@ -20,6 +20,9 @@ restoring   the state a cell starts from, kept and put back
 measure     the only place that asks tpu-core for numbers
 eagermode   the eager mode of TorchTPU
 running     lowered cells on a shell: line numbers, tracebacks, the mode `compiled`
+
+front_end        those without the device (%notebook, %edit, %whos …), registered by the shell
+notebook_export  what %notebook writes
 """
 
 from __future__ import annotations

@@ -19,11 +19,11 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.utils.capture import capture_output
 
-from .. import compiles
 from ..cards import show
-from ..live import module_of, own_space
+from ..introspection.live import module_of, own_space
 from ..lowering import CellError, Lowering
 from ..lowering.backend import EagerBackend
+from ..tpu import compiles
 from . import measure
 from .restoring import Snapshot, has_attributes, listed, reached
 from .running import eagerly, run_body

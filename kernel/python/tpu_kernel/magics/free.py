@@ -7,10 +7,10 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
 
-from .. import device
 from ..cards import show
 from ..cards.free import FreeCard
-from ..freeing import Freeing
+from ..memory.freeing import Freeing
+from ..tpu import device
 from . import measure, memory, options
 
 _MAGIC = "%tpu_free"

@@ -31,7 +31,8 @@ class LimitMagics(Magics):
         more than is free fails with `torch.OutOfMemoryError`, and the kernel goes on. A real chip's
         HBM is what it is.
         """
-        from .. import _kernel, device
+        from .. import _kernel
+        from ..tpu import device
 
         words = options.read(_MAGIC, "".join(line.split())).get("")  # `128 MB` is one size
         identity = device.identity()
@@ -63,7 +64,7 @@ def _size(text: str) -> int:
 
 def describe(identity: dict[str, Any]) -> str:
     """The limit in force and where it comes from, in one line."""
-    from .. import device
+    from ..tpu import device
 
     counters = device.snapshot() or {}
     limit, live = counters.get("limit_bytes", 0), counters.get("live_bytes", 0)

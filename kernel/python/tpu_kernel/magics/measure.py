@@ -102,6 +102,6 @@ def device_name() -> str:
 def _raw() -> dict[str, Any] | None:
     if "torch_tpu" not in sys.modules:
         return None
-    from .. import device
+    from ..tpu import device
 
     return device.snapshot()

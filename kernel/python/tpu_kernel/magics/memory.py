@@ -7,9 +7,10 @@ from typing import Any
 
 from IPython.core.magic import Magics, line_magic, magics_class
 
-from .. import device, holders, shortage
 from ..cards import show
 from ..cards.memory import CellsCard, MemoryCard, ModulesCard
+from ..memory import holders, shortage
+from ..tpu import device
 from . import measure, options
 
 _MAGIC = "%tpu_mem"

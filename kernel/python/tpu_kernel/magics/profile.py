@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class, output_can_be_silenced
 
-from .. import device
 from ..cards import show
 from ..cards.profile import Files, ProfileCard
 from ..lowering import CellError, Lowering
@@ -21,6 +20,7 @@ from ..lowering.session import refuse_await, running_number
 from ..profiling import trace_file
 from ..profiling.recording import Recorded, Recording
 from ..profiling.xprof import XProf
+from ..tpu import device
 from . import measure, options
 from .running import run_body
 

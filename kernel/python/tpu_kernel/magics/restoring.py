@@ -18,7 +18,7 @@ from fractions import Fraction
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from ..live import bases, class_space, module_of, own_space
+from ..introspection.live import bases, class_space, module_of, own_space
 from ..lowering.hazards import code_names
 from ..lowering.values import HOST_LIBRARIES
 from .eagermode import quietly

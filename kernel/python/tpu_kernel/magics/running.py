@@ -22,7 +22,7 @@ from ..lowering.backend import EagerBackend, TorchBackend
 from ..lowering.session import before
 
 if TYPE_CHECKING:
-    from ..lowering.explain import Explanation
+    from ..lowering.preview import Explanation
 
 _LOWERINGS: weakref.WeakKeyDictionary[Any, dict[str, Lowering]] = weakref.WeakKeyDictionary()
 _BLANK = re.compile(r"(?:[^\S\n]*\n)*")

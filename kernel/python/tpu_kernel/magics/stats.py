@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from IPython.core.magic import Magics, line_magic, magics_class
 
-from .. import device
 from ..cards import show
 from ..cards.stats import StatsCard
+from ..tpu import device
 from . import limit, measure, options
 from .mode import describe
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from IPython.core.magic import Magics, line_magic, magics_class
 
-from .. import watch
+from ..tpu import cell_line
 from . import options
 
 _MAGIC = "%tpu_watch"
@@ -36,5 +36,5 @@ class WatchMagics(Magics):
         """
         chosen = options.read(_MAGIC, line).get("")
         if chosen is not None:
-            watch.turn(chosen == "on")
-        print(f"{_MAGIC} is {'on' if watch.is_on() else 'off'}")
+            cell_line.turn(chosen == "on")
+        print(f"{_MAGIC} is {'on' if cell_line.is_on() else 'off'}")

@@ -12,9 +12,10 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from .. import _kernel, device
+from .. import _kernel
 from ..cards.blocks import spans
 from ..lowering import backend
+from ..tpu import device
 from .sampling import Sampler
 from .timeline import Timeline, build
 

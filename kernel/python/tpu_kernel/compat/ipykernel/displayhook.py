@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tpu_kernel.displayhook import NotebookDisplayHook as ZMQShellDisplayHook
+from tpu_kernel.output.displayhook import NotebookDisplayHook as ZMQShellDisplayHook
 
 __all__ = ["ZMQShellDisplayHook"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tpu_kernel.stdio import OutStream
+from tpu_kernel.output.stdio import OutStream
 
 __all__ = ["OutStream"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpu_kernel.jsontext import clean as json_clean
+from tpu_kernel.output.jsontext import clean as json_clean
 
 
 def encode_images(format_dict: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpu_kernel.publisher import NotebookDisplayPublisher as ZMQDisplayPublisher
-from tpu_kernel.shell import NotebookShell as ZMQInteractiveShell
+from tpu_kernel.cells.shell import NotebookShell as ZMQInteractiveShell
+from tpu_kernel.output.publisher import NotebookDisplayPublisher as ZMQDisplayPublisher
 
 __all__ = ["ZMQDisplayPublisher", "ZMQInteractiveShell"]

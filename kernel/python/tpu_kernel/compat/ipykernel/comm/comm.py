@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import comm  # noqa: F401  first: what we replace in it
-from tpu_kernel.comm_objects import Comm
+from tpu_kernel.output.comm_objects import Comm
 
 BaseComm = Comm
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tpu_kernel.comm_objects import CommManager
+from tpu_kernel.output.comm_objects import CommManager
 
 __all__ = ["CommManager"]
