@@ -294,6 +294,8 @@ class Cancellation:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._requested = False
+        #: The task was cancelled for it.
+        self._cancelled = False
         self._begun = False
         self.task: asyncio.Task[Any] | None = None
 
@@ -330,7 +332,11 @@ class Cancellation:
         """Let KeyboardInterrupt be raised where the cell waits."""
         self._requested = True
         if self._begun and self.task is not None:
-            self._loop.call_soon_threadsafe(self.task.cancel)
+            self._loop.call_soon_threadsafe(self._cancel_task)
+
+    def _cancel_task(self) -> None:
+        if self._requested and not self._cancelled and self.task is not None:  # not raised meanwhile
+            self._cancelled = self.task.cancel()
 
     async def drive(self, cell: Coroutine[Any, Any, Any]) -> Any:
         """Step `cell`; a cancellation that a signal caused reaches it as KeyboardInterrupt."""
@@ -357,7 +363,8 @@ class Cancellation:
                 if self._requested:
                     self._requested = False
                     argument = KeyboardInterrupt()
-                    if self.task is not None:
+                    if self._cancelled and self.task is not None:
+                        self._cancelled = False
                         self.task.uncancel()
             except BaseException as failure:  # noqa: BLE001
                 send, argument = cell.throw, failure
