@@ -2,8 +2,8 @@
 //! and no signal is delivered to it.
 //!
 //! Tasks on it: `shell`, `control`, `stdin` (receive), `publish` (send), `welcome` (JEP 65),
-//! `crash`, `interrupt`, `progress`, `captures` (one task for each pipe), `late`, `debugger`, `feed`, `offer`, `metrics`,
-//! `parent`, `sigterm`, `lifecycle`; the heartbeat is the echo's own.
+//! `crash`, `interrupt`, `felt`, `progress`, `captures` (one task for each pipe), `late`, `debugger`, `feed`, `offer`,
+//! `metrics`, `parent`, `sigterm`, `lifecycle`; the heartbeat is the echo's own.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,6 +23,7 @@ use crate::connection::{Connection, ConnectionError};
 use crate::crash;
 use crate::debugger;
 use crate::feed;
+use crate::felt;
 use crate::interrupt;
 use crate::kernel::Kernel;
 use crate::late;
@@ -226,6 +227,7 @@ async fn serve(kernel: Arc<Kernel>, sockets: Sockets, sigterm: OwnedFd) {
         tokio::spawn(crash::watch(Arc::clone(&kernel), flush));
     }
     tokio::spawn(interrupt::watch(Arc::clone(&kernel)));
+    tokio::spawn(felt::watch(Arc::clone(&kernel)));
     tokio::spawn(progress::watch(Arc::clone(&kernel)));
     tokio::spawn(publish(Arc::clone(&kernel), Arc::clone(&outlet)));
     tokio::spawn(capture::watch(Arc::clone(&kernel)));

@@ -21,6 +21,7 @@ use crate::connection::Connection;
 use crate::crash::LogTail;
 use crate::debugger::Debugger;
 use crate::feed::Feed;
+use crate::felt::Felt;
 use crate::input::{Asked, Input};
 use crate::interrupt::{self, Pending, Watch};
 use crate::language::Language;
@@ -75,6 +76,7 @@ pub struct Kernel {
     pub debugger: Debugger,
     pub language: Language,
     pub watch: Watch,
+    pub felt: Felt,
     /// The main thread has taken a cell.
     pub(crate) cell_began: Notify,
     pub(crate) widget_control: WidgetControl,
@@ -151,6 +153,7 @@ impl Kernel {
             debugger: Debugger::default(),
             language: Language::new(python),
             watch: Watch::default(),
+            felt: Felt::default(),
             cell_began: Notify::new(),
             widget_control: WidgetControl::default(),
             usage: Usage::default(),
@@ -511,6 +514,7 @@ impl Kernel {
             let children = process::descendants();
             // First: when a child ends before, the cell may end as well, as if nobody had interrupted it.
             self.main_thread.interrupt();
+            self.felt.begin();
             process::send(&children, libc::SIGINT);
         }
     }

@@ -11,6 +11,7 @@ pub mod crash;
 pub mod debugger;
 pub mod device;
 mod feed;
+mod felt;
 mod input;
 mod interrupt;
 mod io_thread;

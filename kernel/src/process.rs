@@ -1,7 +1,8 @@
 //! This process as the system sees it: signals, forks, the main thread, the parent, the end. Its
-//! children are in `family`.
+//! children are in `family`, what wakes a thread in `wakers`.
 
 mod family;
+mod wakers;
 
 use std::fs;
 use std::io;
@@ -13,6 +14,7 @@ use crate::request::Signal;
 pub use family::{
     OWNER, adopt_orphans, alive, descendants, end_left_over, own_processes, reap, send,
 };
+pub use wakers::install_wakers;
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 static TERMINATED: OnceLock<Signal> = OnceLock::new();

@@ -8,6 +8,7 @@
 //! - `debugger`: where cells are compiled, how the debugger starts
 //! - `feed`: what the live feed asks of Python
 //! - `tpu`: the runtime session of tpu-core
+//! - `felt`: whether Python has seen an interrupt
 //! - `unraisable`: an interrupt that lands where nothing can be raised
 //! - `crash`: how faulthandler and the report of a crash work together
 //! - `embedded`: the entry of the launcher, which starts Python inside this library
@@ -17,6 +18,7 @@ mod crash;
 mod debugger;
 mod embedded;
 mod feed;
+mod felt;
 mod output;
 mod picture;
 mod requests;

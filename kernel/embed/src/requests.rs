@@ -11,6 +11,7 @@ use pyo3::types::{PyBytes, PyMemoryView};
 use tpu_kernel::{Service, Whereabouts, process};
 
 use crate::buffers;
+use crate::felt;
 use crate::shared::kernel;
 use crate::shells::Shell;
 
@@ -163,6 +164,7 @@ pub fn ready(language_info: &[u8], banner: String) -> PyResult<()> {
     let kernel = kernel()?;
     kernel.language.set(info, banner);
     kernel.feed.ready();
+    felt::install(kernel);
     Ok(())
 }
 

@@ -4,6 +4,9 @@
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
+use tpu_kernel::process;
+
+use crate::shared::kernel;
 
 /// `sys.unraisablehook`. Not a Python function: its own next instruction would feel the interrupt.
 #[pyfunction]
@@ -16,6 +19,9 @@ pub fn unraisable(py: Python<'_>, failure: &Bound<'_, PyAny>) -> PyResult<()> {
     if interrupted && on_main_thread() {
         // SAFETY: the interpreter runs and is attached.
         unsafe { pyo3::ffi::PyErr_SetInterrupt() };
+        if !process::is_forked_child() {
+            kernel()?.felt.begin();
+        }
         return Ok(());
     }
     py.import("sys")?

@@ -73,7 +73,8 @@ def owner() -> tuple[str, str]:
     """The environment variable by which this kernel's processes are found at its end, and its value."""
 
 def ready(language_info: bytes, banner: str) -> None:
-    """Python is up: kernel_info replies carry the full `language_info` from now on."""
+    """Python is up: kernel_info replies carry the full `language_info` from now on, and the main thread is
+    woken where it does not feel an interrupt. Main thread."""
 
 # -- requests ------------------------------------------------------------------
 
