@@ -149,6 +149,11 @@ class NotebookShell(ErrorShell):
             self.magics_manager.register_lazy(name, "tpu_kernel.magics.front_end:KernelMagics", "line")
         self.magics_manager.register_alias("ed", "edit")
 
+    def _find_with_lazy_load(self, type_: str, magic_name: str) -> Any:
+        """As IPython's, which never again loads a magic whose loading was interrupted: that is felt after it."""
+        with interrupts.held():
+            return super()._find_with_lazy_load(type_, magic_name)
+
     def init_traceback_handlers(self, custom_exceptions: Any) -> None:
         super().init_traceback_handlers(custom_exceptions)
         self.compile.show_source_of_cells()
