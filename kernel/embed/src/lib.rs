@@ -61,7 +61,7 @@ mod _kernel {
     use crate::tpu::{
         hlo_text, tpu_attach, tpu_cancelling, tpu_drain, tpu_events, tpu_holdings, tpu_identity,
         tpu_keep_events, tpu_ongoing, tpu_optimized, tpu_parse_size, tpu_programs, tpu_resume,
-        tpu_set_cell, tpu_set_limit, tpu_set_place, tpu_snapshot, tpu_watch_compiles,
+        tpu_set_cell, tpu_set_limit, tpu_set_place, tpu_snapshot, tpu_used, tpu_watch_compiles,
     };
     #[pymodule_export]
     use crate::unraisable::unraisable;

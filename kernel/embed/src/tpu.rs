@@ -1,4 +1,4 @@
-//! The runtime session of tpu-core, as Python sees it: JSON text in, dicts out.
+//! The runtime session of tpu-core, as Python sees it: numbers and texts in dicts.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +35,11 @@ pub fn tpu_snapshot(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
         .and_then(Session::snapshot)
         .map(|snapshot| to_python(py, &snapshot))
         .transpose()
+}
+
+#[pyfunction]
+pub fn tpu_used() -> bool {
+    device::session().and_then(Session::snapshot).is_some()
 }
 
 #[pyfunction]
@@ -155,9 +160,7 @@ pub fn tpu_drain(py: Python<'_>, timeout: f64) -> PyResult<bool> {
 }
 
 fn to_python<'py>(py: Python<'py>, value: &impl serde::Serialize) -> PyResult<Bound<'py, PyAny>> {
-    let text =
-        serde_json::to_vec(value).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
-    from_json(py, &text)
+    Ok(pythonize::pythonize(py, value)?)
 }
 
 fn from_json<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {

@@ -270,6 +270,9 @@ def tpu_attach(library: str) -> bool:
 def tpu_snapshot() -> dict[str, Any] | None:
     """Counters of the session, or None while no device exists. Keys: see tpu_core::Snapshot."""
 
+def tpu_used() -> bool:
+    """Whether a device exists."""
+
 def tpu_events(cursor: int) -> tuple[int, list[dict[str, Any]]]:
     """Events since `cursor` (compile, cache hit, execute, transfer, error) and the next cursor."""
 
