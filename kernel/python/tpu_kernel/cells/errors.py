@@ -11,6 +11,7 @@ import sys
 import traceback
 from typing import Any
 
+from IPython.core.events import EventManager
 from IPython.core.interactiveshell import InteractiveShell
 
 from .. import _kernel
@@ -19,6 +20,8 @@ from ..output import jsontext
 from ..parent import PARENT
 from . import interrupts
 from .turn import OfThread
+
+_OWN_HOOKS = frozenset({"IPython.core.displaypub", "IPython.core.interactiveshell"})
 
 
 class ErrorShell(InteractiveShell):
@@ -50,7 +53,7 @@ class ErrorShell(InteractiveShell):
 
     def init_events(self) -> None:
         super().init_events()
-        self.events.trigger = functools.partial(_trigger, self.events.trigger)  # type: ignore[method-assign]
+        self.events.trigger = functools.partial(_trigger, self.events)  # type: ignore[method-assign]
 
     async def run_ast_nodes(self, *arguments: Any, **options: Any) -> bool:
         """As IPython's."""
@@ -174,10 +177,17 @@ def _bare_lines(etype: type[BaseException], tb: Any) -> list[str]:
     return ["Traceback (most recent call last):", *traceback.format_tb(tb), etype.__name__]
 
 
-def _trigger(trigger: Any, *arguments: Any, **options: Any) -> None:
-    """Run hooks, in which interrupts are felt."""
+def _trigger(events: EventManager, event: str, *arguments: Any, **options: Any) -> None:
+    """Run hooks. In those that are not IPython's own, which only set something, interrupts are felt."""
+    if all(_is_own(hook) for hook in events.callbacks[event]):
+        EventManager.trigger(events, event, *arguments, **options)
+        return
     with interrupts.felt():
-        trigger(*arguments, **options)
+        EventManager.trigger(events, event, *arguments, **options)
+
+
+def _is_own(hook: Any) -> bool:
+    return getattr(hook, "__module__", None) in _OWN_HOOKS
 
 
 def safe_str(value: object) -> str:

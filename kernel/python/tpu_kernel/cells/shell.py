@@ -186,6 +186,12 @@ class NotebookShell(ErrorShell):
         blank = len(raw_cell) - len(raw_cell.lstrip())
         return "\n" * raw_cell.count("\n", 0, blank) + super().transform_cell(raw_cell)
 
+    def var_expand(self, cmd: str, depth: int = 0, *formatter: Any) -> str:
+        """As IPython's, which copies the notebook's names also where there is nothing to put in."""
+        if "$" not in cmd and "{" not in cmd and "}" not in cmd:
+            return cmd
+        return super().var_expand(cmd, depth + 1, *formatter)
+
     def prepare(self, raw_cell: str) -> bool:
         """Transform a cell that runs next; True when it needs the event loop."""
         self._transformed = None

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
+from ..tpu import device
+
 #: What a magic says that needs a device.
 NO_DEVICE = 'No device is in use yet: make a tensor on it first, e.g. torch.ones(3, device="tpu").'
 
@@ -54,13 +56,12 @@ class Counters(NamedTuple):
 
 def counters(settle: bool = False) -> Counters | None:
     """Counters now, or None while there is no device. `settle`: let queued work be counted."""
+    if settle and "torch_tpu" in sys.modules and device.used():
+        # TorchTPU hands work to a thread of its own: only its own wait sees all of it.
+        sys.modules["torch"].accelerator.synchronize()
     raw = _raw()
     if raw is None:
         return None
-    if settle:
-        # TorchTPU hands work to a thread of its own: only its own wait sees all of it.
-        sys.modules["torch"].accelerator.synchronize()
-        raw = _raw() or raw
     return Counters(
         live_bytes=raw["live_bytes"],
         peak_bytes=raw["peak_bytes"],
@@ -100,8 +101,4 @@ def device_name() -> str:
 
 
 def _raw() -> dict[str, Any] | None:
-    if "torch_tpu" not in sys.modules:
-        return None
-    from ..tpu import device
-
-    return device.snapshot()
+    return device.snapshot() if "torch_tpu" in sys.modules else None

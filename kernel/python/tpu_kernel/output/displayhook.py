@@ -40,7 +40,8 @@ class Hooks(threading.local):
                 if message is None:
                     return
             content, metadata = message["content"], message["metadata"]
-        _kernel.publish(msg_type, jsontext.dumps(content), jsontext.dumps(metadata), parent=PARENT.get())
+        about = jsontext.dumps(metadata) if metadata else b"{}"
+        _kernel.publish(msg_type, jsontext.dumps(content), about, parent=PARENT.get())
 
 
 class HookRegistry:

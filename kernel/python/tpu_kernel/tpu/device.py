@@ -90,7 +90,8 @@ def _kernel() -> ModuleType | None:
 
 def used() -> bool:
     """Whether this process has a device: TorchTPU is loaded and has made its client."""
-    return snapshot() is not None
+    kernel = _kernel()
+    return kernel is not None and kernel.tpu_used()
 
 
 def snapshot() -> dict[str, Any] | None:
@@ -168,7 +169,7 @@ def drain() -> BaseException | None:
     recorded operations raised is returned.
     """
     kernel = _kernel()
-    if kernel is None or not drains() or kernel.tpu_snapshot() is None:
+    if kernel is None or not drains() or not kernel.tpu_used():
         return None
     # TorchTPU hands operations to a thread of its own, so even with nothing pending in tpu-core
     # there may be some on their way: only its own wait sees those.
