@@ -70,8 +70,25 @@ def test_a_second_run_asks_the_session_before_and_after_for_its_card_and_not_at_
 ) -> None:
     plain = counts(notebook, BODY)[1]
     assert counts(notebook, COMPILED) == (0, plain)
-    # after the cell it is asked whether there is a device to wait for
-    assert counts(notebook, COMPILED.replace(" --quiet", "")) == (0, plain + 3)
+    assert counts(notebook, COMPILED.replace(" --quiet", "")) == (0, plain + 2)
+
+
+def test_a_card_is_made_once_for_runs_that_differ_in_their_time_alone(notebook: Notebook) -> None:
+    notebook.run(
+        "from tpu_kernel.cards import compile as _cards\n"
+        "_made, _fitting = [], _cards.fitting\n"
+        "_cards.fitting = lambda html, rows: [_made.append(rows), _fitting(html, rows)][1]"
+    )
+    cell = "%%tpu_compile\nfor turn in range(turns):\n    w = x * 2 + 1\n    print(turn)"
+    told = []
+    for turns in (2, 2, 2, 3, 3):
+        notebook.run(f"turns = {turns}")
+        (card,) = cards(notebook.run(cell))
+        (executed,) = [line.split()[-1] for line in card.splitlines() if "programs executed" in line]
+        told.append((int(executed), int(notebook.run("len(_made)").text or "")))
+    notebook.run("_cards.fitting = _fitting")
+    # one for the run that compiled, then one for each number of programs
+    assert told == [(2, 1), (2, 2), (2, 2), (3, 3), (3, 3)]
 
 
 def test_a_second_run_sends_its_card_and_nothing_else(notebook: Notebook) -> None:

@@ -19,7 +19,7 @@ tensor   what a tensor on the device holds
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Card(Protocol):
@@ -29,8 +29,10 @@ class Card(Protocol):
     def text(self) -> str: ...
 
 
-def show(card: Card) -> None:
-    """Display a card in the running cell."""
-    from IPython.core.getipython import get_ipython
+def show(card: Card, shell: Any = None) -> None:
+    """Display a card in the running cell of the shell."""
+    if shell is None:
+        from IPython.core.getipython import get_ipython
 
-    get_ipython().display_pub.publish({"text/html": card.html(), "text/plain": card.text()})
+        shell = get_ipython()
+    shell.display_pub.publish({"text/html": card.html(), "text/plain": card.text()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..tpu.reasons import reason, short_batch
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from ..lowering import Finding, Report
     from ..magics.measure import Counters
 
+#: Stands for the time a cell took in a card that is made once for all runs that differ in it alone.
+_TOOK = "\0" * 9
 #: A card is kept in the notebook's file.
 _MOST_BYTES = 6144
 _MOST_TEXT = 72
@@ -37,12 +40,14 @@ class CompileCard:
         in ns) or later came in this cell. `source` are the lines of the cell. `ended`: it was not to go on with anything eager."""
         self.report = report
         self.used = used
+        self.seconds = seconds
         self.source = source
         self.compiled = report.executed > 0
+        self.ended = ended
         self.pill = "ended early" if ended else "compiled" if self.compiled else "ran eagerly"
         self.edge = "good" if self.compiled and not ended else "warn"
         self.outside = report.outside()
-        self._took, self._title, self._broken = blocks.duration(seconds), self._told(), self._breaks()
+        self._title, self._broken = self._told(), self._breaks()
         self._numbers = self._counts()
         # Where Dynamo says which name changed, what tpu-core finds to differ is the same told worse.
         self.again, short = _again(programs or [], began)
@@ -50,10 +55,28 @@ class CompileCard:
             self.again = _retraced(report.retraced)
 
     def html(self) -> str:
-        return fitting(self._html, len(self.outside))
+        return self._made[0].replace(_TOOK, blocks.duration(self.seconds))
+
+    def text(self) -> str:
+        return self._made[1].replace(_TOOK, blocks.duration(self.seconds))
+
+    def is_of(self, report: Report, ended: bool) -> bool:
+        """Does it tell of a run that did the same, as far as this half of the kernel knows?"""
+        return self.ended == ended and self.report == report
+
+    def repeated(self, used: Counters | None, seconds: float) -> CompileCard | None:
+        """The card of such a run that differs in its time alone; None when it did other things on the device."""
+        if used is None or self.used is None or used.compiles or _told_of(used) != _told_of(self.used):
+            return None
+        self.seconds = seconds
+        return self
+
+    @cached_property
+    def _made(self) -> tuple[str, str]:
+        return fitting(self._html, len(self.outside)), self._text()
 
     def _html(self, most: int) -> str:
-        facts: list[str | tuple[str, str]] = [self._took]
+        facts: list[str | tuple[str, str]] = [_TOOK]
         if self._broken:
             facts.append((self._broken, "warn"))
         parts = [blocks.headline(self.pill, self.edge, self._title, *facts), blocks.tiles(self._numbers)]
@@ -63,8 +86,8 @@ class CompileCard:
         parts += [blocks.paragraph(note, muted=True) for note in self.report.notes]
         return blocks.card(*parts)
 
-    def text(self) -> str:
-        facts = [self.pill, self._title, self._took, self._broken]
+    def _text(self) -> str:
+        facts = [self.pill, self._title, _TOOK, self._broken]
         lines = [" · ".join(filter(None, facts))]
         lines += blocks.columns(
             [(name, f"{value} ({detail})" if detail else value) for name, value, detail in self._numbers]
@@ -105,6 +128,11 @@ class CompileCard:
             ("programs executed", f"{used.executions:,}", ""),
             *graphs,
         ]
+
+
+def _told_of(used: Counters) -> tuple[float, ...]:
+    """What of it a card shows."""
+    return used.compiles, used.compile_seconds, used.cache_hits, used.executions
 
 
 def fitting(html: Callable[[int], str], rows: int) -> str:

@@ -26,7 +26,7 @@ class Report:
     graphs: int = 0
     executed: int = 0
     notes: list[str] = field(default_factory=list)
-    seconds: float = 0.0
+    seconds: float = field(default=0.0, compare=False)
     # Dynamo's own count of graphs and breaks in this run; None when it traced nothing.
     traced: tuple[int, int] | None = None
     # Where programs of this cell end early, found in this run or when they were made.
