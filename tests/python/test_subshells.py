@@ -445,7 +445,7 @@ def test_a_cell_that_awaits_hears_the_answer_over_a_comm(kernel: Notebook, subsh
             subshell=shell,
         )
         waiting = kernel.send("'after'", subshell=shell)
-        asked = kernel.wait_for_text(cell, "asks")
+        asked = kernel.wait_for_text(cell, "asks\n")
         comm_id = next(m["content"]["comm_id"] for m in asked if m["msg_type"] == "comm_open")
         content = {"comm_id": comm_id, "data": {"value": 42}}
         message = kernel.wait(kernel.request("comm_msg", content, subshell=shell), reply=False)
