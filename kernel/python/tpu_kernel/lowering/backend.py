@@ -28,25 +28,32 @@ if TYPE_CHECKING:
 
 class _Fallbacks(logging.Filter):
     """Keeps what Dynamo logs about falling back to eager out of the cell's output: the card tells
-    it in one line. Logs somebody asked for (`TORCH_LOGS`) pass."""
+    it in one line. Logs somebody asked for (`TORCH_LOGS`) pass.
+
+    Entered for the time in which it does. It stays on the handlers: to put it on and off costs a cell
+    more than to ask it.
+    """
+
+    _entered = 0
+
+    def __enter__(self) -> None:
+        self._entered += 1
+        for logger in _loggers_of_torch():
+            for handler in logger.handlers:
+                if self not in handler.filters:
+                    handler.addFilter(self)
+
+    def __exit__(self, *failure: object) -> None:
+        self._entered -= 1
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return hasattr(record, "artifact_name") or not record.name.startswith(_TALKATIVE)
+        if not self._entered or hasattr(record, "artifact_name"):
+            return True
+        return not record.name.startswith(_TALKATIVE)
 
 
-@contextlib.contextmanager
-def quiet_fallbacks() -> Iterator[None]:
-    """What Dynamo could not follow is told by a card, not logged."""
-    handlers = {handler for logger in _loggers_of_torch() for handler in logger.handlers}
-    quiet = _Fallbacks()
-    for handler in handlers:
-        handler.addFilter(quiet)
-    try:
-        yield
-    finally:
-        for handler in handlers:
-            handler.removeFilter(quiet)
-
+#: For a block: what Dynamo could not follow is told by a card, not logged.
+quiet_fallbacks = _Fallbacks()
 
 _TALKATIVE = tuple(
     f"torch.{part}" for part in ("_dynamo", "_functorch", "_guards", "_inductor", "_logging", "_subclasses")
@@ -73,14 +80,8 @@ watch: Callable[[tuple[int, ...], int], None] | None = None
 _cell: Body | None = None
 
 
-def _suppressed() -> bool:
-    """Whether Dynamo runs eagerly what it fails to compile. Not loaded, it does not."""
-    dynamo = sys.modules.get("torch._dynamo")
-    return dynamo is not None and bool(dynamo.config.suppress_errors)
-
-
-def _suppress(errors: bool) -> None:
-    sys.modules["torch._dynamo"].config.suppress_errors = errors
+#: While a function is called, what Dynamo's setting was that lets it run eagerly what it fails to compile.
+_suppressed: bool | None = None
 
 
 class TorchBackend:
@@ -105,16 +106,18 @@ class TorchBackend:
         if cell.values.torch is None and torch_module() is not None:
             cell.values = self.values()
             cell.classifier = self.classifier(cell.values, cell.namespace)
+        global _suppressed
         before = books.mark()
         books.forget()
-        suppressed = _suppressed()
-        with quiet_fallbacks():
+        suppressed = _suppressed
+        with quiet_fallbacks:
             try:
                 yield
             finally:
                 # An interrupt may have come between any two lines of `call`.
-                if _suppressed() != suppressed:
-                    _suppress(suppressed)
+                if suppressed is None and _suppressed is not None:
+                    sys.modules["torch._dynamo"].config.suppress_errors = _suppressed
+                    _suppressed = None
                 trace = books.since(before)
                 if trace is not None and self.fullgraph:
                     # Where it ended is known better by the one who ended it.
@@ -128,7 +131,7 @@ class TorchBackend:
     def call(self, cell: Body, outlined: Outlined) -> Any:
         import torch._dynamo as dynamo
 
-        global running, _cell
+        global running, _cell, _suppressed
         report = cell.report
         optimizers = [cell.classifier.named(name) for name in outlined.optimizers]
         steppers = [
@@ -136,7 +139,8 @@ class TorchBackend:
             for name, optimizer in zip(outlined.optimizers, optimizers, strict=True)
         ]
         graphs, executed = outlined.graphs, outlined.executed
-        before = dynamo.config.suppress_errors
+        outer = _suppressed
+        before = _suppressed = dynamo.config.suppress_errors
         try:
             dynamo.config.suppress_errors = not self.fullgraph
             running = outlined
@@ -153,6 +157,7 @@ class TorchBackend:
         finally:
             running = _cell = None
             dynamo.config.suppress_errors = before
+            _suppressed = outer
             report.graphs += outlined.graphs - graphs
             report.executed += outlined.executed - executed
             if watch is not None:

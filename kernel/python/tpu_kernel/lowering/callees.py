@@ -8,12 +8,10 @@ is kept as long as its code stays the same.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +25,19 @@ if TYPE_CHECKING:
     from .function import LoweredFunction
 
 _KEPT_FUNCTIONS = 256
+#: A cell, and what is known of functions it called.
+Served = tuple["LoweredCell | None", dict[int, Any]]
 _NEVER = frozenset({BuiltinFunctionType, type, ModuleType})
+
+
+class _Running(threading.local):
+    """For whom the functions that a thread calls are lowered, and which it called: by the number of their
+    code, the code and what `of` said."""
+
+    cell: LoweredCell | None = None
+
+    def __init__(self) -> None:
+        self.known: dict[int, Any] = {}
 
 
 class Functions:
@@ -39,23 +49,18 @@ class Functions:
         self._of_code: dict[CodeType, LoweredFunction] = {}
         #: Code of functions that were handed one that trains.
         self._handed: set[CodeType] = set()
-        self._running = threading.local()
+        self._running = _Running()
 
-    @contextlib.contextmanager
-    def serving(self, cell: LoweredCell) -> Iterator[None]:
-        """While `cell` runs in this thread, the functions that it calls are lowered for it."""
-        before = getattr(self._running, "cell", None)
-        known = getattr(self._running, "known", None)
-        self._running.cell, self._running.known = cell, {}
-        try:
-            yield
-        finally:
-            self._running.cell, self._running.known = before, known
+    def serve(self, cell: LoweredCell | None, known: dict[int, Any] | None = None) -> Served:
+        """From now on the functions that `cell` calls in this thread are lowered for it; whom they were before."""
+        running = self._running
+        before = running.cell, running.known
+        running.cell, running.known = cell, {} if known is None else known
+        return before
 
     @property
     def cell(self) -> LoweredCell | None:
-        cell: LoweredCell | None = getattr(self._running, "cell", None)
-        return cell
+        return self._running.cell
 
     def callee(self, target: Any, /) -> Any:
         """What lowered code calls in the place of `target`."""
@@ -87,8 +92,8 @@ class Functions:
         return value
 
     def _lowered(self, target: Any, function: Any) -> Any:
-        known = getattr(self._running, "known", None)
-        if known is None or type(function) is not FunctionType:
+        known = self._running.known
+        if self.cell is None or type(function) is not FunctionType:
             return target
         found = known.get(id(function.__code__))
         if found is None:
@@ -98,7 +103,6 @@ class Functions:
         if made is None:
             return target
         cell = self.cell
-        assert cell is not None
         frame = sys._getframe(2)
         while frame.f_globals.get("__name__", "").startswith(__package__) and frame.f_back is not None:
             frame = frame.f_back
@@ -143,7 +147,7 @@ class Functions:
         function = getattr(target, "__func__", target)
         if type(function) is FunctionType and not is_library(function.__code__.co_filename):
             self._handed.add(function.__code__)
-            getattr(self._running, "known", {}).pop(id(function.__code__), None)
+            self._running.known.pop(id(function.__code__), None)
 
     def _make(self, function: FunctionType, cell: LoweredCell) -> LoweredFunction | str:
         from .function import LoweredFunction, refusal

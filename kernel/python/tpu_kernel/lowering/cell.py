@@ -22,7 +22,7 @@ from .classify import Classifier
 from .dynamo import Trace
 from .errors import NotWhole
 from .findings import Findings
-from .functions import NotebookFunctions
+from .functions import NotebookFunctions, codes_of
 from .hazards import Hazards, defined
 from .names import CODE_RUNNERS, is_simple
 from .outline import Compiler
@@ -78,8 +78,10 @@ class LoweredCell(Body):
         self.findings = Findings(filename, self._known_as)
         self.runs: list[Run] = []
         self.running = False
-        self._state: tuple[Any, ...] = ()
+        self._state: Any = None
+        self._seen: Hazards | None = None
         self._mentioned = frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
+        self._names = sorted(self._mentioned)
         self._own_hazards = defined(tree).restricted(self._mentioned)
         self._runs_code = bool(self._mentioned & CODE_RUNNERS)
         self.steps = self._split(tree.body, interactivity)
@@ -167,8 +169,9 @@ class LoweredCell(Body):
         self.running = True
         started = time.perf_counter()
         value = None
+        before = self.functions.serve(self)
         try:
-            with self.functions.serving(self), self.backend.session(self):
+            with self.backend.session(self):
                 self.look_around()
                 for step in self.steps:
                     value = None
@@ -181,6 +184,7 @@ class LoweredCell(Body):
                         self.report.ran_eagerly(step.lines, "")
                         self.run_code(step.code, step.mode)
         finally:
+            self.functions.serve(*before)
             self.running = False
             self.report.seconds = time.perf_counter() - started
         return value, self.report
@@ -209,13 +213,10 @@ class LoweredCell(Body):
         if not self.classifier.outlines:
             return
         self.looked = object()
-        self.hazards = self.hazards_of(self._mentioned, afresh) | self._own_hazards
-        functions = tuple(
-            (name, code)
-            for name in sorted(self._mentioned)
-            if (code := getattr(self.namespace.get(name), "__code__", None)) is not None
-        )
-        state = (self.hazards, functions)
+        seen = self.hazards_of(self._mentioned, afresh)
+        if seen is not self._seen:
+            self._seen, self.hazards = seen, seen | self._own_hazards
+        state = (self.hazards, codes_of(self._names, self.namespace))
         if state != self._state:
             self._state = state
             for run in self.runs:

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from .files import is_library, text_of
 
@@ -65,8 +65,7 @@ class Trace:
     begun: set[tuple[str, int]] = field(default_factory=set)
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """Where Dynamo's books stood."""
 
     frames: int
@@ -74,10 +73,6 @@ class Mark:
     breaks: int
     reasons: int
     moment: int
-
-    @property
-    def stands(self) -> tuple[int, ...]:
-        return self.frames, self.graphs, self.breaks, self.reasons
 
 
 #: Failed guards read so far, by the code they belong to; and those of the cell that runs.
@@ -111,7 +106,7 @@ def mark() -> Mark:
 def since(before: Mark) -> Trace | None:
     """What Dynamo did since `before`; None when it traced nothing."""
     now = mark()
-    if now.stands == before.stands:
+    if now[:-1] == before[:-1]:
         return None
     books = _books()
     read_guards({})

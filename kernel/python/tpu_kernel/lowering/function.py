@@ -19,6 +19,7 @@ from .causes import cure_of, is_of_loops
 from .errors import NotWhole
 from .files import is_library, text_of
 from .findings import Finding, Kept
+from .functions import codes_of
 from .hazards import Hazards, code_names
 from .outline import UNBOUND
 from .returning import hoisted, read_apart
@@ -274,11 +275,7 @@ class LoweredFunction(Body):
             return
         self._looked = cell.looked
         found = cell.hazards_of(self._mentioned) if cell.namespace is self._globals else Hazards()
-        functions = tuple(
-            (name, code)
-            for name in sorted(self._mentioned)
-            if (code := getattr(self._globals.get(name), "__code__", None)) is not None
-        )
+        functions = codes_of(sorted(self._mentioned), self._globals)
         # What a method calls on its own object may be another function by now.
         if self._is_method or (found, functions) != self._seen:
             self._seen = found, functions

@@ -11,7 +11,8 @@ import ast
 import gc
 import warnings
 import weakref
-from types import CodeType, FunctionType
+from collections.abc import Iterable, Mapping
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from ..cells.compiler import RUNS_OTHER_CODE
@@ -21,6 +22,7 @@ _RUN_THEIR_BODY = frozenset({"time", "timeit", "capture", "prun"})
 #: They have their body compiled as a cell, which is noted by itself.
 _LOWERED = frozenset({"tpu_compile", "tpu_eager", "tpu_profile"})
 _MOST_KEPT = 1_000
+_FUNCTIONS = (FunctionType, MethodType)
 
 
 class NotebookFunctions:
@@ -36,6 +38,8 @@ class NotebookFunctions:
         self._made = Hazards()
         #: Cells that, run again, make the functions that were found.
         self._same: set[str] = set()
+        #: Answers that hold until a cell that may make functions has run.
+        self._answers: dict[frozenset[str], Hazards] = {}
         #: By cell, what its text can make; None where that does not tell.
         self._by_cell: dict[str, Hazards | None] = {}
 
@@ -46,8 +50,16 @@ class NotebookFunctions:
         """
         noted: dict[str, str] | None = getattr(self._compiler, "noted", None)
         unknown = noted is None or afresh
-        for name in [name for name in noted or () if name != cell]:
-            made = self._made_by(name, noted.pop(name))  # type: ignore[union-attr]
+        others = [name for name in noted or () if name != cell]
+        if not others and not unknown and mentioned in self._answers:
+            return self._answers[mentioned]
+        self._answers.clear()
+        answer = self._answers[mentioned] = self._answer(others, mentioned, unknown)
+        return answer
+
+    def _answer(self, others: list[str], mentioned: frozenset[str], unknown: bool) -> Hazards:
+        for name in others:
+            made = self._made_by(name, self._compiler.noted.pop(name))
             unknown = unknown or made is None
             self._made |= made or Hazards()
             self._since.add(name)
@@ -83,6 +95,12 @@ def functions_of(shell: Any) -> NotebookFunctions:
     if known is None or known.namespace is not shell.user_ns:
         known = _KNOWN[shell] = NotebookFunctions(shell.user_ns, shell.compile)
     return known
+
+
+def codes_of(names: Iterable[str], namespace: Mapping[str, Any]) -> list[tuple[str, CodeType]]:
+    """Which code the names stand for that are functions."""
+    values = [(name, namespace.get(name)) for name in names]
+    return [(name, value.__code__) for name, value in values if isinstance(value, _FUNCTIONS)]
 
 
 def made_by(text: str) -> Hazards | None:

@@ -66,10 +66,13 @@ class Explanation:
     def look(self) -> None:
         """Go through the cell."""
         self.cell.look_around(afresh=True)
-        serving = self.cell.functions.serving(self.cell)
-        with serving, quiet_fallbacks(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self._block(self.cell.tree.body)
+        before = self.cell.functions.serve(self.cell)
+        try:
+            with quiet_fallbacks, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._block(self.cell.tree.body)
+        finally:
+            self.cell.functions.serve(*before)
         self.cell.findings.learn(Trace(troubles=self._trouble), ())
         self.report.take_over(self.cell.findings)
 

@@ -62,8 +62,11 @@ class Run:
         self.varying: set[str] = set()
         #: What the last piece gave.
         self.value: Any = None
-        # Attributes whose kind decides: optimizers that are stepped, and what is added to.
-        self._dotted = [stepped_name(s) or counted_name(s) for s in statements]
+        # From each statement on, attributes whose kind decides: optimizers that are stepped, what is added to.
+        names = [stepped_name(s) or counted_name(s) or "" for s in statements]
+        self._dotted = [
+            tuple(name for name in names[start:] if "." in name) for start in range(len(statements))
+        ]
 
     def execute(self) -> Any:
         """Run the statements; the last expression's value when it is the cell's."""
@@ -97,15 +100,13 @@ class Run:
     def _piece(self, start: int) -> Piece:
         namespace = self.cell.namespace
         kind = self.cell.values.kind
-        key = tuple(kind(namespace[n]) if n in namespace else v.ABSENT for n in self.mentioned[start])
-        kinds = dict(zip(self.mentioned[start], key, strict=True))
-        dotted = [name for name in self._dotted[start:] if name is not None and "." in name]
+        names, dotted = self.mentioned[start], self._dotted[start]
+        key = tuple([kind(namespace[name]) if name in namespace else v.ABSENT for name in names])
         if dotted:
-            kinds.update({name: kind(self.cell.classifier.named(name)) for name in dotted})
-            key += tuple(kinds[name] for name in dotted)
+            key += tuple([kind(self.cell.classifier.named(name)) for name in dotted])
         piece = self.plans.get((start, key))
         if piece is None:
-            piece = self._plan(start, kinds)
+            piece = self._plan(start, dict(zip(names + dotted, key, strict=True)))
             self.plans[start, key] = piece
         return piece
 

@@ -35,6 +35,8 @@ class Lowering:
     def __init__(self, shell: Any, backend: Any = None) -> None:
         self.shell = shell
         self.backend = backend or TorchBackend()
+        # What compiles nothing keeps nobody waiting.
+        self._lock = threading.RLock() if isinstance(self.backend, EagerBackend) else _compiling
         self.cells: OrderedDict[tuple[Any, ...], LoweredCell] = OrderedDict()
         self.last: Report | None = None
         #: Functions that train, lowered for the cells that call them.
@@ -46,43 +48,35 @@ class Lowering:
         `text` is the whole cell as the front end has it; the value is the last expression's.
         Exceptions are the cell's own, with the cell's own frames.
         """
-        with self._turn() as has_turn:
-            if not has_turn:
-                if self.backend.fullgraph:
-                    raise CellError(_WAIT)
-                value, report = Lowering(self.shell, EagerBackend()).run(source, first_line, text)
-                report.note(_BESIDE)
-                return value, report
+        if not self._lock.acquire(blocking=False):
+            if self.backend.fullgraph:
+                raise CellError(_WAIT)
+            value, report = Lowering(self.shell, EagerBackend()).run(source, first_line, text)
+            report.note(_BESIDE)
+            return value, report
+        try:
             shell = self.shell
             shown = "\n" * (first_line - 1) + source
-            name = shell.compile.cache(shown, running_number(shell), raw_code=text or source)
+            number = running_number(shell)
+            name = shell.compile.cache(shown, number, raw_code=text or source)
             interactivity = shell.ast_node_interactivity
-            cell = self._known(shown, interactivity)
+            cell = self._known(shown, interactivity, number)
             if cell is None:
                 tree = shell.transform_ast(shell.compile.ast_parse(shown, name))
                 cell = self._lower(tree, name, shown, interactivity)
             return self._execute(cell)
+        finally:
+            self._lock.release()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """No other thread has a cell compiled meanwhile; CellError when one does now."""
-        with self._turn() as has_turn:
-            if not has_turn:
-                raise CellError(_WAIT)
+        if not self._lock.acquire(blocking=False):
+            raise CellError(_WAIT)
+        try:
             yield
-
-    @contextmanager
-    def _turn(self) -> Iterator[bool]:
-        """May this compile now? Until the end of the block no other thread may."""
-        if isinstance(self.backend, EagerBackend):
-            yield True
-        elif not _compiling.acquire(blocking=False):
-            yield False
-        else:
-            try:
-                yield True
-            finally:
-                _compiling.release()
+        finally:
+            self._lock.release()
 
     def explain(self, source: str, first_line: int, text: str) -> Explanation:
         """What `run` would make of it, without running it."""
@@ -105,7 +99,8 @@ class Lowering:
     def run_tree(self, tree: ast.Module, name: str, text: str, interactivity: str) -> tuple[Any, Report]:
         """Run a cell that IPython has parsed already; `text` is what it was made from."""
         with self.alone():
-            cell = self._known(text, interactivity) or self._lower(tree, name, text, interactivity)
+            cell = self._known(text, interactivity, running_number(self.shell))
+            cell = cell or self._lower(tree, name, text, interactivity)
             return self._execute(cell)
 
     def _execute(self, cell: LoweredCell) -> tuple[Any, Report]:
@@ -124,7 +119,7 @@ class Lowering:
         shell = self.shell
         return (text, interactivity, shell.compile.flags, id(shell.user_ns))
 
-    def _known(self, text: str, interactivity: str) -> LoweredCell | None:
+    def _known(self, text: str, interactivity: str, number: int) -> LoweredCell | None:
         key = self._key(text, interactivity)
         cell = self.cells.get(key)
         if cell is None or cell.running:
@@ -133,7 +128,7 @@ class Lowering:
         # The traceback calls the cell by the number it has now.
         names = getattr(self.shell.compile, "_filename_map", None)
         if names is not None:
-            names[cell.filename] = running_number(self.shell)
+            names[cell.filename] = number
         return cell
 
     def _lower(self, tree: ast.Module, name: str, text: str, interactivity: str) -> LoweredCell:

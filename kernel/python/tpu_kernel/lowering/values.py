@@ -86,12 +86,18 @@ class Values:
         return DEVICE if self._object_reaches(value, 2) else HOST
 
     def _module_kind(self, module: Any) -> str:
-        torch = self.torch
-        for member in torch.nn.Module.modules(module):
-            for table in (member.__dict__.get("_parameters"), member.__dict__.get("_buffers")):
+        pending, seen = [module], set()
+        while pending:
+            member = pending.pop()
+            if member is None or id(member) in seen:
+                continue
+            seen.add(id(member))
+            own = member.__dict__
+            for table in (own.get("_parameters"), own.get("_buffers")):
                 for tensor in (table or {}).values():
                     if tensor is not None:
                         return MODULE if tensor.device.type == self.home else OFF_DEVICE
+            pending.extend(reversed((own.get("_modules") or {}).values()))
         return MODULE  # no state: works wherever its input is
 
     def _container_kind(self, container: Any) -> str:

@@ -16,6 +16,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
 
 from ..lowering import CellError, Lowering, Report
 from ..lowering.backend import EagerBackend, TorchBackend
@@ -53,7 +54,9 @@ def _with_body(
     text, first_line = _place(shell, body)
     try:
         source = _transformed(shell, body)
-        with _as_wanted(lowering):
+        if not _eager or isinstance(lowering.backend, EagerBackend):
+            return do(source, first_line, text)
+        with _compiled():
             return do(source, first_line, text)
     except CellError as error:
         raise UsageError(f"{magic}: {error}") from None
@@ -77,12 +80,9 @@ _eager = False
 
 
 @contextlib.contextmanager
-def _as_wanted(lowering: Lowering) -> Iterator[None]:
-    """Of `%%tpu_eager` and `%%tpu_compile`, the lower one counts."""
+def _compiled() -> Iterator[None]:
+    """For a block below `eagerly`: of `%%tpu_eager` and `%%tpu_compile`, the lower one counts."""
     global _eager
-    if not _eager or isinstance(lowering.backend, EagerBackend):
-        yield
-        return
     import torch
 
     _eager = False
@@ -106,12 +106,18 @@ def run_below(shell: Any, magic: str, line: str, body: str) -> tuple[Any] | None
     return (shell.run_cell_magic(name, options.strip(), f"{magic} {line}\n{body[other.end() :]}"),)
 
 
+#: Where IPython runs a cell's code.
+_RUNS_CODE = InteractiveShell.run_code.__code__
+
+
 def is_timed() -> bool:
     """Is `%%timeit` running this, over and over?"""
     frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code.co_filename != "<magic-timeit>":
+    while frame is not None and frame.f_code is not _RUNS_CODE:
+        if frame.f_code.co_filename == "<magic-timeit>":
+            return True
         frame = frame.f_back
-    return frame is not None
+    return False
 
 
 _SOURCES: OrderedDict[tuple[Any, ...], str] = OrderedDict()
