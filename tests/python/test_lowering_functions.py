@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from lowering_functions import CELLS
-from test_lowering_semantics import EverythingOutlined, _Everything, _Silent, notebook, observe, run_plain
-from tpu_kernel.lowering import Lowering
+from plain_and_lowered import Everything, EverythingOutlined, run_both
 from tpu_kernel.lowering.classify import Classifier, Verdict
 from tpu_kernel.lowering.files import is_library
 from tpu_kernel.lowering.values import Values
@@ -22,7 +21,7 @@ class AllFunctionsLowered(EverythingOutlined):
         return _AllFunctions(values, namespace)
 
 
-class _AllFunctions(_Everything):
+class _AllFunctions(Everything):
     def trains(self, target: Any) -> bool:
         function = getattr(target, "__func__", target)
         return type(function) is FunctionType and not is_library(function.__code__.co_filename)
@@ -34,36 +33,20 @@ class _AllFunctions(_Everything):
         return super().judge(statement, names, local, kinds, varying)
 
 
-def made(lowering: Lowering) -> dict[str, str]:
-    """What became of each function: `lowered`, or why not."""
+def made(cells: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What became of each function of the cells: `lowered`, or why not."""
+    lowering = run_both(cells, AllFunctionsLowered(), monkeypatch)
     return {
         key[1].co_name: each if isinstance(each, str) else "lowered"
         for key, each in lowering.lowered._made.items()
     }
 
 
-def run_both(cells: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    plain, lowered = notebook(), notebook()
-    hidden = set(plain.user_ns) - {"_"} | {"_", "__", "___", "_i", "_ii", "_iii", "__builtins__"}
-    monkeypatch.setattr(plain, "showtraceback", lambda *a, **k: None)
-    monkeypatch.setattr(plain.displayhook, "__class__", _Silent)
-    lowering = Lowering(lowered, AllFunctionsLowered())
-    for cell in cells:
-        main = sys.modules["__main__"]
-        sys.modules["__main__"] = plain.user_module
-        wanted = observe(plain, lambda cell=cell: run_plain(plain, cell), hidden)
-        sys.modules["__main__"] = lowered.user_module
-        seen = observe(lowered, lambda cell=cell: lowering.run(cell)[0], hidden)
-        sys.modules["__main__"] = main
-        assert seen == wanted, cell
-    return made(lowering)
-
-
 @pytest.mark.parametrize("name", CELLS)
 def test_lowered_function_means_what_the_plain_function_means(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_both(CELLS[name], monkeypatch)
+    run_both(CELLS[name], AllFunctionsLowered(), monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +71,7 @@ def test_lowered_function_means_what_the_plain_function_means(
 def test_which_functions_are_lowered(
     name: str, function: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run_both(CELLS[name], monkeypatch)[function] == what
+    assert made(CELLS[name], monkeypatch)[function] == what
 
 
 def test_function_of_a_file_that_has_changed_runs_as_it_is(
@@ -97,8 +80,8 @@ def test_function_of_a_file_that_has_changed_runs_as_it_is(
     (tmp_path / "steps_of_mine.py").write_text("def f(x):\n    y = x + 1\n    return y\n")
     monkeypatch.syspath_prepend(tmp_path)
     cells = ["from steps_of_mine import f", "a = f(1)\na"]
-    assert run_both(cells, monkeypatch) == {"f": "lowered"}
+    assert made(cells, monkeypatch) == {"f": "lowered"}
     (tmp_path / "steps_of_mine.py").write_text("def f(x):\n    y = x + 100\n    return y\n")
     linecache.checkcache()
-    assert run_both(cells, monkeypatch) == {"f": "its source has changed since it was made"}
+    assert made(cells, monkeypatch) == {"f": "its source has changed since it was made"}
     del sys.modules["steps_of_mine"]

@@ -14,26 +14,10 @@ from dataclasses import dataclass
 import pytest
 from conftest import running_kernel
 from notebook import Notebook
+from training_cells import PREPARE, WEIGHTS
 
 # A wrong update is off by at least the learning rate, 0.01.
 TOLERANCE = "rtol=1e-3, atol=1e-4"
-
-PREPARE = """
-import torch, torch.nn as nn, torch.nn.functional as F
-from tpu_kernel.magics import measure
-
-torch.manual_seed(0)
-X = torch.randn(64, 32).to("tpu")
-Y = torch.randint(0, 10, (64,)).to("tpu")
-
-def network():
-    torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10)).to("tpu")
-
-def counted():
-    now = measure.counters(settle=True)
-    return now.compiles + now.cache_hits, now.executions
-"""
 
 
 @dataclass
@@ -69,7 +53,6 @@ for _ in range(4):
     loss.backward()
     opt.step()
 """
-WEIGHTS = "loss, *model.parameters(), *[p.grad for p in model.parameters()]"
 ADAM = "(model.parameters(), lr=0.01)"
 
 CASES = {

@@ -1,4 +1,4 @@
-"""Cells that train through functions, for `test_training_functions`."""
+"""Cells that train through functions, for `test_training_functions`, and the network and data they train."""
 
 from __future__ import annotations
 
