@@ -11,6 +11,7 @@ use bytes::Bytes;
 use crate::lock::lock;
 use crate::parent::{Channel, Parent};
 use crate::subshells::Subshell;
+use crate::wire::Message;
 
 /// A request that Python answers.
 #[derive(Debug)]
@@ -22,6 +23,26 @@ pub struct Request {
     pub buffers: Vec<Bytes>,
     /// Where it runs; `None` is the main shell.
     pub subshell: Option<Arc<Subshell>>,
+}
+
+impl Request {
+    /// A message, with what the session found out about it.
+    pub fn of(
+        message: Message,
+        channel: Channel,
+        allow_stdin: bool,
+        subshell: Option<Arc<Subshell>>,
+    ) -> Self {
+        let subshell_id = subshell.as_ref().map(|subshell| subshell.id.clone());
+        Self {
+            channel,
+            parent: Parent::of(&message, allow_stdin, subshell_id),
+            content: message.content,
+            metadata: message.metadata,
+            buffers: message.buffers,
+            subshell,
+        }
+    }
 }
 
 /// A counter that makes a file descriptor readable: how the io thread wakes an event loop.

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use crate::kernel::Kernel;
-use crate::parent::{Channel, Parent};
+use crate::parent::Channel;
 use crate::request::{Request, Service};
 use crate::subshells::{Subshell, UnknownSubshell};
 use crate::usage;
@@ -25,14 +25,7 @@ pub fn handle(kernel: &Arc<Kernel>, channel: Channel, message: Message) {
     unless_panicked(
         || dispatch(kernel, channel, message),
         || {
-            let request = Request {
-                channel,
-                parent: Parent::of(&copy, false, None),
-                content: copy.content,
-                metadata: copy.metadata,
-                buffers: copy.buffers,
-                subshell: None,
-            };
+            let request = Request::of(copy, channel, false, None);
             if request.parent.msg_type.ends_with("_request") {
                 let fault = "the kernel failed at this request, and goes on: please report it";
                 refuse(kernel, &request, "InternalError", fault);
@@ -59,15 +52,7 @@ fn dispatch(kernel: &Arc<Kernel>, channel: Channel, message: Message) {
         Ok(subshell) => (subshell, None),
         Err(unknown) => (None, Some(unknown)),
     };
-    let subshell_id = subshell.as_ref().map(|subshell| subshell.id.clone());
-    let request = Request {
-        channel,
-        parent: Parent::of(&message, allow_stdin, subshell_id),
-        content: message.content,
-        metadata: message.metadata,
-        buffers: message.buffers,
-        subshell,
-    };
+    let request = Request::of(message, channel, allow_stdin, subshell);
     let msg_type = Arc::clone(&request.parent);
     let msg_type = msg_type.msg_type.as_str();
     if let Some(fault) = content_fault {
