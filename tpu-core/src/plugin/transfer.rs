@@ -42,11 +42,19 @@ fn explain(
     }: Shortage,
     what: impl Display,
 ) -> String {
+    let free = limit.saturating_sub(live);
+    // what is missing may be too little to show in three digits
+    let in_full = readable(wanted) == readable(free);
+    let [wanted, free] = [wanted, free].map(|bytes| {
+        if in_full {
+            format!("{bytes} bytes")
+        } else {
+            readable(bytes)
+        }
+    });
     format!(
-        "out of device memory: {what} needs {} more, {} of {} are free ({} in use). Delete tensors that are no \
-         longer needed, or use smaller ones.",
-        readable(wanted),
-        readable(limit.saturating_sub(live)),
+        "out of device memory: {what} needs {wanted} more, {free} of {} are free ({} in use). Delete tensors that \
+         are no longer needed, or use smaller ones.",
         readable(limit),
         readable(live),
     )
@@ -290,6 +298,20 @@ mod tests {
             explain(shortage, "a new tensor"),
             "out of device memory: a new tensor needs 400.00 MiB more, 124.00 MiB of 1.00 GiB are free (900.00 MiB \
              in use). Delete tensors that are no longer needed, or use smaller ones."
+        );
+    }
+
+    #[test]
+    fn a_few_bytes_too_few_are_told_in_full() {
+        let shortage = Shortage {
+            wanted: 64 << 20,
+            live: (32 << 20) + 8,
+            limit: 96 << 20,
+        };
+        assert_eq!(
+            explain(shortage, "a new tensor"),
+            "out of device memory: a new tensor needs 67108864 bytes more, 67108856 bytes of 96.00 MiB are free \
+             (32.00 MiB in use). Delete tensors that are no longer needed, or use smaller ones."
         );
     }
 }

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..memory.lost import words
 from . import blocks
 from .memory import aligned
 
 if TYPE_CHECKING:
     from ..memory.freeing import Step
     from ..memory.holders import Table
-
-_MOST_NAMES = 12
 
 
 class FreeCard:
@@ -91,8 +90,7 @@ class FreeCard:
 
 
 def _list(names: list[str]) -> str:
-    said = ", ".join(f"`{name}`" for name in names[:_MOST_NAMES])
-    return said + (f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else "")
+    return words(names)
 
 
 def _holds(others: list[str]) -> str:

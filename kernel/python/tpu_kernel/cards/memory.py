@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from ..memory.lost import words
 from . import blocks
 
 if TYPE_CHECKING:
@@ -116,8 +117,7 @@ class MemoryCard:
                     lines.append((names, freed))
         said = [f"`{delete(names)}` together free {blocks.size(freed)}." for names, freed in lines[:2]]
         if self.table.lost:
-            names = ", ".join(f"`{name}`" for name in self.table.lost[:5])
-            said.append(f"Without memory, because what computes them failed: {names}.")
+            said.append(f"Without memory, because what computes them failed: {words(self.table.lost)}.")
         return said
 
     def _sum(self) -> str:

@@ -29,7 +29,7 @@ class ShortageCard:
             (
                 self._wanted_name(),
                 self.diagnosis.shape,
-                f"{blocks.size(self.diagnosis.wanted)} wanted",
+                f"{self._wanted()} wanted",
                 self._where(),
             )
         ]
@@ -48,7 +48,7 @@ class ShortageCard:
             (
                 self._wanted_name(),
                 self.diagnosis.shape,
-                f"{blocks.size(self.diagnosis.wanted)} wanted",
+                f"{self._wanted()} wanted",
                 self._where(),
             )
         ]
@@ -66,10 +66,13 @@ class ShortageCard:
 
     def _facts(self) -> list[str]:
         found = self.diagnosis
-        return [
-            f"wanted {blocks.size(found.wanted)}",
-            f"free {blocks.size(found.free)} of {blocks.size(found.limit)}",
-        ]
+        free = blocks.size(found.free)
+        if self._wanted() == free:  # by less than is shown
+            return [f"wanted {found.wanted:,} B", f"free {found.free:,} B of {blocks.size(found.limit)}"]
+        return [f"wanted {self._wanted()}", f"free {free} of {blocks.size(found.limit)}"]
+
+    def _wanted(self) -> str:
+        return blocks.size(self.diagnosis.wanted)
 
     def _sentence(self) -> str:
         if not self.diagnosis.source:
@@ -78,14 +81,13 @@ class ShortageCard:
 
     def _wanted_name(self) -> str:
         name, equals, _ = self.diagnosis.source.partition(" = ")
-        return (
-            f"`{name}`"
-            if equals and name.isidentifier() and ";" not in self.diagnosis.source
-            else "this line"
-        )
+        is_it = self.diagnosis.shape or self.diagnosis.certain
+        if is_it and equals and name.isidentifier() and ";" not in self.diagnosis.source:
+            return f"`{name}`"
+        return "this line"
 
     def _where(self) -> str:
-        return self.diagnosis.place.removesuffix(" or before") or "this cell"
+        return self.diagnosis.place.removesuffix(" or before").removesuffix(" or after") or "this cell"
 
     def _rows(self, longest: int = 40) -> list[tuple[str, ...]]:
         return [
@@ -108,7 +110,12 @@ class ShortageCard:
         if self.diagnosis.freed:
             notes.insert(
                 0,
-                f"{blocks.size(self.diagnosis.freed)} more were in use then and are free by now: variables the cell "
-                "has assigned again, or what its functions held. `del` them before they are assigned.",
+                f"{blocks.size(self.diagnosis.freed)} more were in use then and are free by now: "
+                + self._freed_words(),
             )
-        return [shortened(note, 400) for note in notes + self.diagnosis.lost()]
+        return [shortened(note, 400) for note in notes + self.diagnosis.losses()]
+
+    def _freed_words(self) -> str:
+        if self.diagnosis.models:
+            return self.diagnosis.freed_words()
+        return "variables the cell has assigned again, or what its functions held. `del` them before they are assigned."

@@ -30,8 +30,7 @@ class StormCard:
         return "\n".join(
             [
                 f"compiles at every step · {self._title()} · {blocks.duration(self.seconds)}",
-                f"  {words}",
-                f"  {self.cause.advice.replace('`', '')}",
+                *blocks.wrapped([words, self.cause.advice.replace("`", "")]),
             ]
         )
 

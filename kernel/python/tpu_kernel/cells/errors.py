@@ -161,7 +161,8 @@ class ErrorShell(InteractiveShell):
             from ..tpu import cancelling, device
 
             value, trace = cancelling.as_interrupt(value, trace)
-            value = shortage.explained(device.cause_of(value))
+            shown, value = value, shortage.explained(device.cause_of(value))
+            device.note(shown)
             etype = type(value)
         return etype, value, trace
 

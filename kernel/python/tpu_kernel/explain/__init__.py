@@ -20,6 +20,7 @@ _PERHAPS = (
     *("torch", "Torch", "tpu", "TPU", "cuda", "CUDA", "NVIDIA", "nccl", "NCCL", "xla", "XLA", "device"),
     *("EagerMode", "STRICT", "FUSED", "DEBUG", "backend", "'mode'", "process group", "ProcessExited"),
     *("nference tensor", "not implemented for", "EventSnapshot", "forbidden callable", "undefined symbol"),
+    "failed state",
 )
 
 

@@ -154,6 +154,12 @@ KNOWN = (
         'torch.distributed.init_process_group(backend="tpu_dist")',
     ),
     _known(
+        r"Error initializing torch\.distributed using env:// rendezvous",
+        "A process group is made of processes that are started together, each told its place among them.",
+        "On one chip leave it out; else, in the parent, before it starts them and uses the device:",
+        "torch.tpu.distributed.set_tpu_launch_env(nproc_per_node=8)",
+    ),
+    _known(
         r"create_process_group\(\): expected exactly one TPU device per PyTorch process",
         "A process group of TPUs needs a process for each chip, started with its place among them.",
         "In the parent, before it starts the processes and uses the device:",
@@ -172,6 +178,17 @@ KNOWN = (
         "An operation got tensors on the CPU and on the TPU.",
         'Make or move them all to one: `device="tpu"`, `.to("tpu")`.',
         look=looking.at_tensors,
+    ),
+    _known(
+        r"Expected a 'tpu' device type for generator but found 'cpu'",
+        "Random numbers on the TPU need a generator of the TPU's.",
+        "Make it there, or leave it out: `torch.manual_seed` seeds the device too.",
+        'torch.Generator("tpu").manual_seed(0)',
+    ),
+    _known(
+        r"cannot pin '(?P<type>\w+)'",
+        "Only what is on the CPU can be pinned, and it changes nothing for a TPU.",
+        "Leave `pin_memory` out.",
     ),
     _known(
         r"can't convert tpu:\d+ device type tensor to numpy",
@@ -193,6 +210,12 @@ KNOWN = (
         'Say "tpu":',
         'torch.device("tpu")',
         looking.at_device_strings,
+    ),
+    _known(
+        r"^RuntimeError: .*in a failed state",
+        "Something this line needs has no value, because what was to compute it failed.",
+        "Compute that again first.",
+        look=looking.at_lost,
     ),
     # processes
     _known(

@@ -92,6 +92,10 @@ def at_tensors(told: Advice, _found: Found, error: BaseException) -> Advice:
         words += f", {_list(chip)} on the TPU"
     first = next(place for place in places if place[1] == "cpu")
     name, _, module = first
+    owner, _, attribute = name.rpartition(".")
+    if not module and where is not None and _is_module(where.frame, owner):
+        cure = f"A tensor that is a plain attribute stays where it is when the module moves. Where `{name}` is made:"
+        return Advice(f"{words}.", cure, f'{owner}.register_buffer("{attribute}", …)')
     code = f'{name}.to("tpu")' if module else f'{name} = {name}.to("tpu")'
     return Advice(f"{words}.", "An operation works in one place; move it:", code)
 
@@ -100,19 +104,28 @@ def _devices(where: Spot) -> Iterator[tuple[str, str, bool]]:
     """Name, device and whether it is a module, of the tensors and modules in a line."""
     torch: Any = sys.modules["torch"]
     for name in where.names:
+        found: list[tuple[str, str, bool]] = []
         for shorter, value in _values(where.frame, name):
-            if issubclass(type(value), torch.Tensor):
-                yield shorter, value.device.type, False
-                break
-            if issubclass(type(value), torch.nn.Module):
-                parameter = next(value.parameters(), None)
-                if parameter is not None:
-                    yield shorter, parameter.device.type, True
-                break
-            if type(value) in (list, tuple):
-                for index, each in enumerate(value[:32]):
-                    if issubclass(type(each), torch.Tensor):
-                        yield f"{shorter}[{index}]", each.device.type, False
+            found = list(_devices_of(torch, shorter, value)) or found
+        yield from found
+
+
+def _devices_of(torch: Any, name: str, value: Any) -> Iterator[tuple[str, str, bool]]:
+    if issubclass(type(value), torch.Tensor):
+        yield name, value.device.type, False
+    elif issubclass(type(value), torch.nn.Module):
+        parameter = next(value.parameters(), None)
+        if parameter is not None:
+            yield name, parameter.device.type, True
+    elif type(value) in (list, tuple):
+        for index, each in enumerate(value[:32]):
+            if issubclass(type(each), torch.Tensor):
+                yield f"{name}[{index}]", each.device.type, False
+
+
+def _is_module(frame: FrameType, name: str) -> bool:
+    values = [value for path, value in _values(frame, name) if path == name]
+    return bool(name and values) and issubclass(type(values[0]), sys.modules["torch"].nn.Module)
 
 
 def _values(frame: FrameType, name: str) -> Iterator[tuple[str, Any]]:
@@ -130,6 +143,19 @@ def _values(frame: FrameType, name: str) -> Iterator[tuple[str, Any]]:
         value = next((space[part] for space in inner if part in space), None)
         path = f"{path}.{part}"
         yield path, value
+
+
+def at_lost(told: Advice, _found: Found, _error: BaseException) -> Advice:
+    """Where that was, and what is lost since."""
+    from ..memory import lost
+
+    place, names = lost.before()
+    if not names:
+        return told
+    words = f"Something this line needs has no value: what was to compute it failed, in {place}."
+    return told._replace(
+        words=words, cure=f"Without a value since then: {lost.words(names)}. Compute them again first."
+    )
 
 
 def at_numpy(told: Advice, _found: Found, error: BaseException) -> Advice:
@@ -159,6 +185,8 @@ def at_device_strings(told: Advice, _found: Found, error: BaseException) -> Advi
     for renamed in names.CUDA:
         if renamed.new and renamed.old.startswith("torch.cuda."):
             line = re.sub(rf"{re.escape(renamed.old)}\([^()]*\)", renamed.new, line)
+    if "DataParallel(" in where.text:
+        return told._replace(cure="Leave `DataParallel` out: a process has one TPU.", code="")
     return told._replace(cure="The line as it should be:", code=line) if line != where.text else told
 
 

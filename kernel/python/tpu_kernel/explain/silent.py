@@ -23,6 +23,11 @@ _SAID = (
         + 'For the TPU: device = "tpu" if torch.accelerator.is_available() else "cpu"',
     ),
     (
+        r"torch\.cuda\.(?:max_)?memory_(?:allocated|reserved)\(|torch\.cuda\.memory_summary\(",
+        "what `torch.cuda` says of memory is 0 here. Of the TPU: torch.accelerator.memory_allocated(), "
+        + "torch.accelerator.max_memory_allocated(), `%tpu_mem`",
+    ),
+    (
         r"autocast\(\s*(?:device_type\s*=\s*)?[\"']cuda[\"']|torch\.cuda\.amp\.autocast\(",
         'autocast for "cuda" does nothing on a TPU: torch.amp.autocast("tpu", dtype=torch.bfloat16)',
     ),

@@ -64,13 +64,14 @@ class ExplainMagics(Magics):
     def _last_error(self) -> None:
         from ..cards.explain import ErrorCard
         from ..explain import advice, looking, unknown
+        from ..memory import shortage
 
         error = getattr(sys, "last_value", None)
         if not isinstance(error, BaseException) or isinstance(error, UsageError):
             print("There was no error to explain.")
             return
         error = getattr(error, "_tpu_explained", error)
-        found = advice(error)
+        found = shortage.advice(error) or advice(error)
         where = looking.spot(error)
         place = f"line {where.line}: {where.text}" if where is not None else ""
         said = str(error).strip()

@@ -11,7 +11,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .storages import on_device
+from .storages import Holding, on_device
 
 if TYPE_CHECKING:
     from .demand import Place
@@ -28,25 +28,32 @@ _SAME = re.compile(
 )
 
 
-def fitting(diagnosis: Diagnosis, place: Place, names: dict[str, Any]) -> tuple[int, int, str]:
+def fitting(diagnosis: Diagnosis, place: Place, names: dict[str, Any], freed: int) -> tuple[int, int, str]:
     """The batch that explains what was wanted, the one that would fit, and, where not plainly a batch, the name
     of the tensor that has it as its rows; else zeros.
 
-    What graphs keep of it shrinks with it; everything else stays.
+    In one operation nothing but its result shrinks with the batch. Else it is the most that can fit: so much of
+    what there was as may have shrunk counts as such, what is `freed` by now too.
     """
     batch, name = _batch(place, {**names, **place.names})
     if batch < 2 or not diagnosis.wanted or diagnosis.wanted % batch:
         return 0, 0, ""
-    same = 0
+    same = 0 if diagnosis.certain else max(0, freed - _weights(diagnosis.held.gone))
     for holding in diagnosis.held.holdings:
         first = holding.shape[0] if holding.shape else 0
-        if holding.kind == "graph" and first and first % batch == 0:
+        stays = diagnosis.certain or holding.kind in ("parameter", "gradient", "optimizer")
+        if first and first % batch == 0 and (holding.kind == "graph" or not stays):
             same += holding.bytes
     fits = (diagnosis.free + same) * batch // (diagnosis.wanted + same)
     if not 1 <= fits < batch:
         return 0, 0, ""
     digits = max(0, len(str(fits)) - 2)
     return batch, fits // 10**digits * 10**digits, name
+
+
+def _weights(gone: list[Holding]) -> int:
+    """Bytes that lost weights had."""
+    return sum(each.bytes for each in gone if each.kind == "parameter")
 
 
 def _batch(place: Place, names: dict[str, Any]) -> tuple[int, str]:

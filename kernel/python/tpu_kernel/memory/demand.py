@@ -10,10 +10,12 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
+import types
 from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _kernel
+from ..introspection.live import module_of
 from .storages import root_of
 
 #: Cells looked through for the one that assigned a name.
@@ -71,32 +73,57 @@ class Place:
     sides: tuple[int, ...] = ()
 
 
-def place_of(error: BaseException | None, cell: Cell | None, lost: list[str], names: dict[str, Any]) -> Place:
+def place_of(
+    error: BaseException | None, cell: Cell | None, lost: list[str], names: dict[str, Any], wanted: int
+) -> Place:
     """Where the memory was wanted."""
-    if cell is not None and not _blocking():
-        roots = {root_of(name, "variable") for name in lost}
-        found = [
-            node for node in ast.walk(cell.tree()) if isinstance(node, _STATEMENTS) and _targets(node) & roots
-        ]
-        if found:
-            first = min(found, key=lambda node: node.lineno)
-            words = f"In[{cell.number}], line {first.lineno}"
-            text = _text(cell, first)
-            place = Place(words, first.lineno, _cut(text.splitlines()[0]), text)
-            for name in _targets(first) & roots:
-                _describe(place, names.get(name))
-            return place
-    return _deepest(error)
+    if cell is None or _blocking() or "copied from the host" in str(error):
+        return _deepest(error)
+    tree = cell.tree()
+    roots = {root_of(name, "variable") for name in lost}
+    found = [node for node in ast.walk(tree) if isinstance(node, _STATEMENTS) and _targets(node) & roots]
+    if not found and lost:
+        found = _steps(tree, lost)
+    if not found:
+        return _deepest(error)
+    first = min(found, key=lambda node: node.lineno)
+    text = _text(cell, first)
+    place = Place(f"In[{cell.number}], line {first.lineno}", first.lineno, _cut(text.splitlines()[0]), text)
+    assigned = [names.get(name) for name in _targets(first) & roots] if isinstance(first, _STATEMENTS) else []
+    for value in assigned:
+        _describe(place, value, wanted)
+    # of a later turn what an earlier line of the loop makes is lost too
+    if not place.shape and any(_is_inside(first, loop) for loop in ast.walk(tree)):
+        place.words += " or after"
+    return place
 
 
-def _describe(place: Place, value: Any) -> None:
-    """What was to be made, where it is one tensor."""
+def _steps(tree: ast.AST, lost: list[str]) -> list[ast.stmt]:
+    """Statements that make gradients, where such were lost, else those that make steps: they assign no name."""
+    called = "backward" if any(name.endswith(".grad") for name in lost) else "step"
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Attribute)
+        and node.value.func.attr == called
+    ]
+
+
+def _is_inside(node: ast.AST, loop: ast.AST) -> bool:
+    return isinstance(loop, ast.For | ast.While) and node is not loop and node in ast.walk(loop)
+
+
+def _describe(place: Place, value: Any, wanted: int) -> None:
+    """What was to be made, where it is one tensor, and that is what did not fit."""
     from ..cards.memory import shape_of
 
     torch = sys.modules["torch"]
     if issubclass(type(value), torch.Tensor):
-        place.shape = shape_of(tuple(value.shape), str(value.dtype).removeprefix("torch."))
         place.sides = tuple(value.shape)
+        if value.numel() * value.element_size() == wanted:
+            place.shape = shape_of(place.sides, str(value.dtype).removeprefix("torch."))
 
 
 def _blocking() -> bool:
@@ -145,10 +172,32 @@ def _targets(node: ast.AST) -> set[str]:
     return {each.id for place in places for each in ast.walk(place) if isinstance(each, ast.Name)}
 
 
-def names_in(code: str) -> set[str]:
-    """Names a piece of code uses or assigns."""
-    tree = Cell(0, code).tree()
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+def names_used(code: str, names: dict[str, Any]) -> set[str]:
+    """Names of the notebook that a cell uses or assigns, also those that its functions and classes use."""
+    found = {node.id for node in ast.walk(Cell(0, code).tree()) if isinstance(node, ast.Name)}
+    waiting = list(found)
+    while waiting:
+        more = {name for each in _codes(names.get(waiting.pop())) for name in _names_of(each)}
+        more = (more & set(names)) - found
+        found |= more
+        waiting += more
+    return found
+
+
+def _codes(value: Any) -> list[types.CodeType]:
+    """The code of a function or class of the notebook, or of the class of an object."""
+    if issubclass(type(value), types.MethodType):
+        value = value.__func__
+    if issubclass(type(value), types.FunctionType):
+        return [value.__code__]
+    kinds = type.mro(value) if issubclass(type(value), type) and value is not type else type(value).__mro__
+    own = [kind for kind in kinds if module_of(kind) == "__main__"]
+    return [each.__code__ for kind in own for each in vars(kind).values() if type(each) is types.FunctionType]
+
+
+def _names_of(code: types.CodeType) -> set[str]:
+    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    return set(code.co_names).union(*map(_names_of, inner))
 
 
 def assigned_in(name: str, cell: Cell | None, line: int) -> str:
@@ -174,7 +223,27 @@ def assigned_again(cell: Cell | None, line: int) -> set[str]:
         or sum(isinstance(node, ast.stmt) and node.lineno == line for node in ast.walk(cell.tree())) > 1
     ):
         return set()
-    return _assigned(cell) - _assigned(cell, line)
+    return _assigned(cell) - _assigned(cell, line) - _read_first(cell)
+
+
+def _read_first(cell: Cell) -> set[str]:
+    """Names whose old value a cell needs before it gives them a new one."""
+    first: dict[str, int] = {}
+    for node in ast.walk(cell.tree()):
+        if isinstance(node, _STATEMENTS):
+            for name in _targets(node):
+                first[name] = min(node.end_lineno or node.lineno, first.get(name, 1 << 30))
+    loads = [
+        node
+        for node in ast.walk(cell.tree())
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    ]
+    added = [node.target for node in ast.walk(cell.tree()) if isinstance(node, ast.AugAssign)]
+    return {
+        node.id
+        for node in [*loads, *added]
+        if isinstance(node, ast.Name) and node.lineno <= first.get(node.id, 0)
+    }
 
 
 def _assigned(cell: Cell, before: int = 1 << 30) -> set[str]:

@@ -24,10 +24,17 @@ class Table:
     holdings: list[Holding]
     #: Bytes tpu-core counts.
     live: int
-    #: Names of tensors whose computation failed: reading them raises.
-    lost: list[str] = field(default_factory=list)
+    #: Tensors whose computation failed: they have no memory, and reading them raises.
+    gone: list[Holding] = field(default_factory=list)
     #: Paths of modules and their classes.
     modules: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> list[str]:
+        """Names of tensors whose computation failed."""
+        from .lost import names_of
+
+        return names_of(self.gone)
 
     @property
     def named(self) -> int:
@@ -109,6 +116,6 @@ def table(
     walk.run(roots(namespace, error))
     if shares:
         walk.shares()
-    lost = sorted({holding.names[0] for holding in found.values() if holding.lost and holding.names})
+    gone = [holding for holding in found.values() if holding.lost]
     kept = [holding for holding in found.values() if not holding.lost]
-    return Table(sorted(kept, key=lambda holding: -holding.bytes), live, lost, walk.modules)
+    return Table(sorted(kept, key=lambda holding: -holding.bytes), live, gone, walk.modules)

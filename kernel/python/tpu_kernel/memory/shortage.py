@@ -12,6 +12,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
+from .storages import root_of
+
 #: The sentence of tpu-core, wherever TorchTPU has put it.
 _REFUSED = re.compile(
     r"out of device memory: (?P<what>.*?) needs (?P<wanted>[\d.]+ ?\w+) more, (?P<free>[\d.]+ ?\w+) of "
@@ -19,8 +21,8 @@ _REFUSED = re.compile(
     re.DOTALL,
 )
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_NO_VALUE = "this has no value"
 _MOST_HOLDERS = 5
-_MOST_LOST = 10
 
 
 @dataclass
@@ -49,8 +51,13 @@ class Diagnosis:
     fitting: int = 0
     rows_of: str = ""
     certain: bool = False
-    #: Names to which the line gives a new value while they still hold an old one, with its bytes.
+    #: Names to which the line gives a new value while they still hold an old one, with its bytes; and the bytes
+    #: that are free without all of them.
     old: dict[str, int] = field(default_factory=dict)
+    old_bytes: int = 0
+    #: Names of what was lost by it, and of models and what trains them among it.
+    lost: list[str] = field(default_factory=list)
+    models: list[str] = field(default_factory=list)
     #: The cell that assigned a name last, by name.
     assigned: dict[str, str] = field(default_factory=dict)
     #: The card was shown.
@@ -63,11 +70,17 @@ class Diagnosis:
         lines = [f"Wanted by {self.place}: `{self.source}`."] if self.source else []
         lines.append(f"Held by {_list(self.held)}.")
         if self.freed:
-            lines.append(
-                f"{size(self.freed)} of it are free by now: what variables held that the cell has assigned again, or "
-                "what its functions held. Run the cell again; delete such a variable (`del`) before it is assigned."
-            )
-        return lines + self.cures() + self.lost()
+            lines.append(f"{size(self.freed)} of it are free by now: {self.freed_words()}")
+        return lines + self.cures() + self.losses()
+
+    def freed_words(self) -> str:
+        """What it was that was in use and is free by now, and what follows."""
+        if self.models:
+            return "what was computed on the way, and what was lost."
+        return (
+            "what variables held that the cell has assigned again, or what its functions held. Run the cell again; "
+            "delete such a variable (`del`) before it is assigned."
+        )
 
     def cures(self) -> list[str]:
         """What to do, a sentence each."""
@@ -75,27 +88,25 @@ class Diagnosis:
         from ..cards.memory import delete
 
         cures = []
+        there = self.free + self.old_bytes
+        fits = there + self.spare_bytes >= self.wanted > 0
+        missing = self.wanted - there - self.spare_bytes
+        enough = (
+            "Then it fits." if self.certain else "Then there is room for this, not yet for what may follow."
+        )
         for name, count in self.old.items():
             cell = f"{self.assigned[name]}, " if self.assigned.get(name) else ""
             cures.append(
                 f"The old `{name}` ({cell}{size(count)}) is kept until the new one is made: `del {name}` before this cell."
             )
-        fits = self.free + self.spare_bytes >= self.wanted > 0
-        missing = self.wanted - self.free - self.spare_bytes
         worth = missing / 8  # less is not worth a line
-        if fits or self.spare_bytes > worth:
+        if self.spare and (fits or self.spare_bytes > worth):
             line = f"Would free {size(self.spare_bytes)}: `{delete(self.spare)}`"
-            cures.append(f"{line}. {'Then it fits.' if fits else f'Even then {size(missing)} are missing.'}")
+            cures.append(f"{line}. {enough if fits else f'Even then {size(missing)} are missing.'}")
         rows = self.held.by_root()[:_MOST_HOLDERS]
-        graphs = [
-            name.removeprefix("graph of ")
-            for name, kind, _, total in rows
-            if kind == "graph" and total > worth
-        ]
-        if graphs:
-            cures.append(
-                f"The graph of `{graphs[0]}` keeps its inputs: call `backward()`, or keep `{graphs[0]}.detach()`."
-            )
+        graphs = [group for group in self.held.groups()[:_MOST_HOLDERS] if group.kind == "graph"]
+        if graphs and graphs[0].bytes > worth:
+            cures.append(_of_graph(graphs[0]))
         if any(kind == "traceback" and total > worth for _, kind, _, total in rows):
             cures.append("What the last traceback holds goes with the next error, or with `%tpu_free`.")
         if self.held.unnamed > max(worth, 0):
@@ -113,17 +124,26 @@ class Diagnosis:
                 if self.certain
                 else f"{what} not fit. At most about {self.fitting:,} can, fewer where more follows in the same step."
             )
-        elif not self.spare_bytes or self.free + self.spare_bytes < self.wanted:
+        elif not fits or not (self.spare or self.old):
             cures.append("Compute on smaller tensors, such as a smaller batch.")
         return cures
 
-    def lost(self) -> list[str]:
+    def losses(self) -> list[str]:
         """Which tensors were lost by it."""
-        if not self.held.lost:
+        from . import lost
+
+        if not self.lost:
             return []
-        names = ", ".join(f"`{name}`" for name in self.held.lost[:_MOST_LOST])
-        more = f" and {len(self.held.lost) - _MOST_LOST} more" if len(self.held.lost) > _MOST_LOST else ""
-        return [f"Lost, because what computes them failed: {names}{more}. Compute them again."]
+        said = f"Lost, because what computes them failed: {lost.words(self.lost)}. Compute them again."
+        if not self.models:
+            return [said]
+        cells = sorted({cell for name in self.models if (cell := self.assigned.get(name))})
+        again = f" ({', '.join(cells)})" if cells else ""
+        anew = f"Make {_and(self.models)} again{again}. "
+        return [
+            said,
+            anew + "In `%tpu_mode debug` a cell ends where it does not fit, before it comes to the weights.",
+        ]
 
 
 def refusal(text: str) -> str | None:
@@ -146,6 +166,10 @@ def explained(error: BaseException) -> BaseException:
     said = refusal(str(error))
     if said is None or "\nHeld by" in str(error):
         return error
+    from ..tpu import device
+
+    if not device.failed_here():
+        return _as_shown(error, _old(said))
     try:
         diagnosis = diagnose(said, error)
     except Exception:  # noqa: BLE001  what there is to say of it without the notebook is said in any case
@@ -154,10 +178,48 @@ def explained(error: BaseException) -> BaseException:
         report_fault()
         diagnosis = None
     explained = torch.OutOfMemoryError("\n".join([said + ".", *(diagnosis.lines() if diagnosis else [])]))
+    explained._tpu_diagnosis = diagnosis
+    return _as_shown(error, explained)
+
+
+def advice(error: BaseException) -> Any:
+    """What `%tpu_explain` says of an error of the device's memory; None for another."""
+    from ..cards.blocks import size
+    from ..explain import Advice
+
+    diagnosis: Diagnosis | None = getattr(error, "_tpu_diagnosis", None)
+    if diagnosis is None:
+        words, _, cure = str(error).partition("\n")
+        return (
+            Advice(words, cure.replace("\n", " ")) if refusal(words) or words.startswith(_NO_VALUE) else None
+        )
+    what = f"`{diagnosis.source}` ({diagnosis.place})" if diagnosis.source else "What the cell asked for"
+    words = f"{what} needed {size(diagnosis.wanted)} more of the device's memory (HBM), {size(diagnosis.free)} were free."
+    return Advice(words, " ".join(diagnosis.cures() + diagnosis.losses()))
+
+
+def _old(said: str) -> BaseException:
+    """A value is read for which memory ran out in an earlier cell."""
+    from . import lost
+
+    place, names = lost.before()
+    left = (
+        f"Without a value since then: {lost.words(names)}. Compute them again."
+        if names
+        else "Compute it again."
+    )
+    what = said.removeprefix("out of device memory: ").replace(" needs ", " needed ", 1)
+    what = what.replace(" are free ", " were free ", 1)
+    return sys.modules["torch"].OutOfMemoryError(
+        f"{_NO_VALUE}: the device was out of memory in {place}, where it was to be computed.\n{left}\nThen {what}."
+    )
+
+
+def _as_shown(error: BaseException, explained: Any) -> BaseException:
+    """What is shown in place of an error."""
     explained.__traceback__ = error.__traceback__
     explained.__cause__, explained.__suppress_context__ = error.__cause__, error.__suppress_context__
     explained.__notes__ = list(getattr(error, "__notes__", []))
-    explained._tpu_diagnosis = diagnosis
     error._tpu_explained = explained  # type: ignore[attr-defined]
     return explained
 
@@ -178,13 +240,13 @@ def show_card(error: BaseException | None) -> None:
 def diagnose(said: str, error: BaseException | None = None) -> Diagnosis | None:
     """Why something did not fit; None where there is no device."""
     from ..tpu import device
-    from . import batches, demand, holders
+    from . import batches, demand, holders, lost
 
     counters = device.snapshot()
     if counters is None:
         return None
     names = namespace()
-    live = counters["live_bytes"]
+    used = live = counters["live_bytes"]
     held = holders.table(names, live, error, failures=counters["errors"] > 0, shares=True)
     made = Diagnosis(said, held)
     if found := _REFUSED.search(said):
@@ -193,19 +255,40 @@ def diagnose(said: str, error: BaseException | None = None) -> Diagnosis | None:
         made.freed = used - live if used - live > used / 8 else 0
         made.wanted = demand.exact(found["what"], made.wanted)
     cell = demand.running_cell()
-    place = demand.place_of(error, cell, held.lost, names)
+    made.lost = lost.names_of(lost.news(held.gone))
+    place = demand.place_of(error, cell, made.lost, names, made.wanted)
+    lost.happened(place.words)
     made.place, made.source, made.shape = place.words, place.line, place.shape
     groups = held.groups()[:8]
-    made.assigned = {group.root: demand.assigned_in(group.root, cell, place.number) for group in groups}
+    gone = {address for each in lost.news(held.gone) for address in each.tensors}
+    roots = {root_of(name, "variable") for name in made.lost}
+    made.models = sorted(
+        name for name, value in names.items() if is_model(value) and (name in roots or _trains(value, gone))
+    )
+    told = {*(group.root for group in groups), *made.models}
+    made.assigned = {root: demand.assigned_in(root, cell, place.number) for root in told}
     again = demand.assigned_again(cell, place.number) if place.number else set()
     made.old = {
         group.name: group.alone for group in groups if group.name in again and group.alone > made.wanted / 8
     }
-    used_names = demand.names_in(cell.code) if cell is not None else set()
-    made.spare, made.spare_bytes = _spare(held, used_names, names, made.wanted - made.free)
-    made.batch, made.fitting, made.rows_of = batches.fitting(made, place, names)
+    made.old_bytes = held.freed_by(made.old)
+    used_names = demand.names_used(cell.code, names) if cell is not None else set()
+    made.spare, made.spare_bytes = _spare(held, used_names, names, made.wanted - made.free - made.old_bytes)
     made.certain = demand.is_one_operation(place, names)
+    made.batch, made.fitting, made.rows_of = batches.fitting(made, place, names, used - live)
     return made
+
+
+def is_model(value: Any) -> bool:
+    """A model, or what trains one."""
+    torch = sys.modules["torch"]
+    return issubclass(type(value), (torch.nn.Module, torch.optim.Optimizer))
+
+
+def _trains(value: Any, gone: set[int]) -> bool:
+    """An optimizer of parameters that are lost."""
+    groups = value.param_groups if issubclass(type(value), sys.modules["torch"].optim.Optimizer) else ()
+    return any(id(each) in gone for group in groups for each in group["params"])
 
 
 def _bytes(text: str) -> int:
@@ -218,18 +301,19 @@ def _spare(held: Any, used: set[str], names: dict[str, Any], missing: int) -> tu
     is needed. Models and what trains them come last: a person can seldom do without."""
     from .freeing import output_number
 
-    torch = sys.modules["torch"]
     deletable: list[str] = []
     kept: list[str] = []
     for group in held.groups()[:_MOST_HOLDERS]:
         value = names.get(group.root)
-        is_mine = group.root in names or output_number(group.root) is not None
+        # a name that cannot be typed cannot be deleted by one line
+        is_mine = (group.root in names and group.root.isidentifier()) or output_number(group.root) is not None
         if is_mine and group.root not in used and group.kind not in ("traceback", "running"):
-            is_model = issubclass(type(value), (torch.nn.Module, torch.optim.Optimizer))
-            (kept if is_model else deletable).append(group.root)
+            (kept if is_model(value) else deletable).append(group.root)
     chosen: list[str] = []
+    if missing <= 0:
+        return [], 0
     for name in dict.fromkeys(deletable + kept):
-        if 0 < missing <= held.freed_by(chosen):
+        if missing <= held.freed_by(chosen):
             break
         if held.freed_by([*chosen, name]) > held.freed_by(chosen):
             chosen.append(name)
@@ -242,6 +326,20 @@ def namespace() -> dict[str, Any]:
 
     shell = get_ipython()
     return shell.user_ns if shell is not None else vars(sys.modules["__main__"])
+
+
+def _of_graph(group: Any) -> str:
+    """What to do about graphs that keep what they were made from."""
+    name = group.root
+    inside = {each.names[0].removeprefix("graph of ") for each in group.members} != {name}
+    if inside:
+        return f"What is in `{name}` keeps its graphs and their inputs: put `….detach()` or `….item()` into it instead."
+    return f"The graph of `{name}` keeps its inputs: call `backward()`, or keep `{name}.detach()`."
+
+
+def _and(names: list[str]) -> str:
+    shown = [f"`{name}`" for name in names]
+    return f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]
 
 
 def _list(held: Any) -> str:

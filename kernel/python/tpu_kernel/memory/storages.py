@@ -41,8 +41,10 @@ class Holding:
 
 def root_of(name: str, kind: str) -> str:
     """The first part of a path: what a person can let go of."""
-    if kind in ("traceback", "graph", "running"):
+    if kind in ("traceback", "running"):
         return name.partition(": ")[0] if ": " in name else name
+    if kind == "graph":
+        return "graph of " + root_of(name.removeprefix("graph of "), "variable")
     for end, letter in enumerate(name):
         if letter in ".({:" or (letter == "[" and not name.startswith("Out")):
             return name[:end]

@@ -21,7 +21,6 @@ REFUSED = "cancelled by an interrupt before it ran on the device"
 #: A further interrupt is obeyed when what the device has begun goes on for longer.
 _PATIENCE = 2.0
 _TICK = 0.05
-_MOST_NAMES = 10
 _finishing = threading.Lock()
 
 
@@ -80,12 +79,10 @@ def _settle() -> None:
 
 
 def _report() -> str:
-    from ..memory import holders, shortage
+    from ..memory import holders, lost, shortage
 
     counters = device.snapshot()
     live = counters["live_bytes"] if counters else 0
-    lost = holders.table(shortage.namespace(), live, failures=True).lost
-    names = ", ".join(f"`{name}`" for name in lost[:_MOST_NAMES])
-    more = f" and {len(lost) - _MOST_NAMES} more" if len(lost) > _MOST_NAMES else ""
-    what = f"{names}{more}: compute them again" if names else "nothing the notebook has a name for"
+    names = lost.words(holders.table(shortage.namespace(), live, failures=True).lost)
+    what = f"{names}: compute them again" if names else "nothing the notebook has a name for"
     return f"The interrupt cancelled what waited for the device. Lost: {what}."

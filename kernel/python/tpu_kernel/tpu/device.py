@@ -62,6 +62,7 @@ class _State:
     attached = False
     cursor = 0
     errors = 0
+    errors_before = 0  # as of the start of the cell
     #: The request of the last cell that has ended.
     ended: Parent | None = None
     #: What else may use the device while the cell runs, as of its start.
@@ -131,11 +132,22 @@ def before_cell(cell_id: str) -> None:
         from . import failures
 
         failures.tell_late([error.message for error in late])
+    if failed_here():
+        from ..memory import lost
+
+        lost.remember(_State.ended)
+    _State.errors_before = (kernel.tpu_snapshot() or {"errors": 0})["errors"]
     kernel.tpu_set_cell(cell_id)
     _State.said.clear()
     _State.suspects = _others()
     if (compiles := _compiles()) is not None:
         compiles.begin(kernel.tpu_snapshot() or {"compiles": 0, "compile_ns": 0})
+
+
+def failed_here() -> bool:
+    """Something failed on the device since the cell began, read or not."""
+    counters = snapshot()
+    return counters is not None and counters["errors"] > _State.errors_before
 
 
 def _compiles() -> ModuleType | None:
@@ -214,6 +226,9 @@ def after_cell(told: BaseException | None = None, code: str = "") -> None:
     if flushed is not None and not is_told(flushed, told):
         found.insert(0, flushed)  # type: ignore[arg-type]
     if not found:
+        lost = sys.modules.get("tpu_kernel.memory.lost")
+        if lost is not None and told is None and drains() and not leftover:
+            lost.tell_derived()
         return None
     suspects = _State.suspects | _others()
     messages = [_first_line(error) for error in found]
