@@ -103,7 +103,7 @@ test('the status line opens the panel, which follows a cell, a compile, held Pyt
   await shows('4.00 MiB of 15.7 GiB');
   const row = panel().locator('tbody tr', { hasText: 'weights' });
   await row.waitFor();
-  assert.equal(await row.innerText(), 'weights\n[1024, 1024] float32\t4.00 MiB');
+  assert.equal(await row.innerText(), 'weights\n[1024, 1024] float32, cell [1]\t4.00 MiB');
   // Nothing happens, nothing is sent.
   await sleep(1000);
   const quiet = sent.length;

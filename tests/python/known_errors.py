@@ -19,6 +19,15 @@ SET_LAUNCH = "torch.tpu.distributed.set_tpu_launch_env(nproc_per_node=8)"
 MOVE = "An operation works in one place; move it:"
 FUSED_CONTEXT = "with torch.tpu.set_eager_mode(torch.tpu.EagerMode.DEFER_AND_FUSE):"
 
+SCALED = """
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__(); self.layer = torch.nn.Linear(3, 3); self.scale = torch.ones(3)
+    def forward(self, t):
+        return self.layer(t) * self.scale
+Scaled().to("tpu")(x)
+"""
+
 
 def internal(name: str, code: str) -> tuple[str, list[str]]:
     words = f"`torch.tpu.{name}` is for PyTorch itself and raises in a notebook."
@@ -27,6 +36,41 @@ def internal(name: str, code: str) -> tuple[str, list[str]]:
 
 # cell, and what stands under its traceback
 HINTS: list[tuple[str, list[str]]] = [
+    (
+        "torch.randn(3, device='tpu', generator=torch.Generator())",
+        [
+            "Random numbers on the TPU need a generator of the TPU's.",
+            "Make it there, or leave it out: `torch.manual_seed` seeds the device too.",
+            'torch.Generator("tpu").manual_seed(0)',
+        ],
+    ),
+    (
+        "x.pin_memory()",
+        [
+            "Only what is on the CPU can be pinned, and it changes nothing for a TPU.",
+            "Leave `pin_memory` out.",
+        ],
+    ),
+    (
+        SCALED,
+        [
+            "`self.scale` is on the CPU, `self.layer` and `t` on the TPU.",
+            "A tensor that is a plain attribute stays where it is when the module moves. Where `self.scale` is made:",
+            'self.register_buffer("scale", …)',
+        ],
+    ),
+    (
+        "torch.nn.DataParallel(model)(x)",
+        [NO_CUDA, "Leave `DataParallel` out: a process has one TPU."],
+    ),
+    (
+        "dist.init_process_group('nccl')",
+        [
+            "A process group is made of processes that are started together, each told its place among them.",
+            "On one chip leave it out; else, in the parent, before it starts them and uses the device:",
+            SET_LAUNCH,
+        ],
+    ),
     internal("is_available", "torch.accelerator.is_available()"),
     internal("synchronize", "torch.accelerator.synchronize()"),
     internal("device_count", "torch.accelerator.device_count()"),

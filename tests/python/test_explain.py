@@ -240,6 +240,13 @@ def test_explain_lists_whole_tables_and_completes_their_names(notebook: Notebook
             ),
         ),
         (
+            "used = torch.cuda.max_memory_allocated()",
+            (
+                "what `torch.cuda` says of memory is 0 here. Of the TPU: torch.accelerator.memory_allocated(), "
+                "torch.accelerator.max_memory_allocated(), `%tpu_mem`"
+            ),
+        ),
+        (
             "import warnings; warnings.simplefilter('ignore')\nwith torch.autocast('cuda'): pass",
             'autocast for "cuda" does nothing on a TPU: torch.amp.autocast("tpu", dtype=torch.bfloat16)',
         ),

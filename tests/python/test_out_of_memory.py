@@ -117,7 +117,7 @@ def test_the_line_in_a_function_is_exact_where_each_operation_ends_before_the_ne
     assert lines[1] == f"  return torch.relu(t @ W.T) (In[{here}], line 3) did not fit."
     # more than one operation: a bound, not a promise
     assert (
-        "A batch of 512 does not fit. At most about 260 can, fewer where more follows in the same step."
+        "A batch of 512 does not fit. At most about 270 can, fewer where more follows in the same step."
         in error
     )
 
@@ -161,7 +161,7 @@ def test_a_batch_is_named_only_where_it_is_plain_what_the_batch_is(notebook: Not
         "y = x @ W.T": "A batch of 500 does not fit in this line; about 250 would.",
         # the rows of the result are W's
         "y = W @ x.T": "A batch of 500 does not fit in this line; about 250 would.",
-        "y = torch.relu(W @ x.T)": "A batch of 500 does not fit. At most about 250 can, fewer where more follows in the same step.",
+        "y = torch.relu(W @ x.T)": "A batch of 500 does not fit. At most about 260 can, fewer where more follows in the same step.",
         # either may be the batch: the one is named that it is the rows of
         "y = keys @ x.T": "20,000 rows of `keys` do not fit in this line; about 10,000 would.",
         # what is made grows with the square of its rows, or not with them at all

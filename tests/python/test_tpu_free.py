@@ -265,3 +265,34 @@ def test_the_device_is_emptied_after_a_compiled_step(notebook: Notebook) -> None
     run(notebook, "model_and_step()")
     run(notebook, step)
     assert run(notebook, "loss.item() > 0").text == "True"
+
+
+def test_what_hangs_on_a_tensor_has_its_name_and_many_of_a_list_are_told_in_one(notebook: Notebook) -> None:
+    run(
+        notebook,
+        "w = torch.ones(1 << 18, device='tpu').requires_grad_()\n"
+        "w.register_hook(lambda grad, big=torch.ones(1 << 18, device='tpu'): grad)\n"
+        "w.note = torch.ones(1 << 18, device='tpu')\n"
+        "class Twice(torch.autograd.Function):\n"
+        "    @staticmethod\n"
+        "    def forward(ctx, x):\n"
+        "        ctx.extra = torch.ones(1 << 19, device='tpu')\n"
+        "        return x * 2\n"
+        "    @staticmethod\n"
+        "    def backward(ctx, grad):\n"
+        "        return grad * 2\n"
+        "o = Twice.apply(w)\n"
+        "many = [torch.ones(256, device='tpu') for _ in range(40)]\n"
+        "long = {'k' * 300: torch.ones(256, device='tpu')}",
+    )
+    found = rows(card(notebook, "%tpu_mem"))
+    assert found["w"] == ["3 tensors", "3.00 MiB", "nothing: also in o"]
+    assert found["o"] == ["f32 262144", "1.00 MiB", "all of it"]
+    assert found["graph of o"][:2] == ["f32 524288", "2.00 MiB"]
+    assert "without a name" not in found
+    text = " ".join(" ".join(card(notebook, "%tpu_free --all")).split())
+    assert "their shapes stay (device meta): long['kkkk" in text and "kkk…, many (40 tensors)." in text
+    assert card(notebook, "%tpu_mem")[-1] in (
+        "  Nothing is on the device. What is queued is not waited for.",
+        "  Python's (scalars and results TorchTPU keeps).",
+    )

@@ -305,11 +305,14 @@ export class StatsPanel extends Widget {
     );
   }
 
-  private showTensors({ tensors }: Feed): void {
+  private showTensors({ tensors, history }: Feed): void {
     const rows = tensors?.rows ?? [];
     const largest = rows[0]?.bytes ?? 1;
     show(this.table, rows.length > 0);
-    list(this.rows, rows, makeRow, (line, row) => fillRow(line, row, row.bytes / largest));
+    list(this.rows, rows, makeRow, (line, row) => {
+      const made = row.cell ? history.cells.findLast(cell => cell.id === row.cell)?.count : null;
+      fillRow(line, row, row.bytes / largest, made ?? null);
+    });
     const unnamed = tensors?.unnamed_bytes ?? 0;
     say(
       this.unnamed,
@@ -368,11 +371,12 @@ function makeRow(): HTMLTableRowElement {
   );
 }
 
-function fillRow(line: HTMLElement, row: Row, share: number): void {
+/** `made`: the number of the cell that made the memory, where it is known. */
+function fillRow(line: HTMLElement, row: Row, share: number, made: number | null): void {
   const [name, kind] = line.children[0].children as unknown as HTMLElement[];
   const [size, bar] = line.children[1].children as unknown as HTMLElement[];
   say(name, row.name || '(no name)');
-  say(kind, `${row.shape} ${row.dtype}`);
+  say(kind, `${row.shape} ${row.dtype}${made === null ? '' : `, cell [${made}]`}`);
   say(size, bytes(row.bytes));
   const width = `${Math.max(2, 100 * share)}%`;
   if (bar.style.width !== width) bar.style.width = width;

@@ -122,6 +122,8 @@ class MemoryCard:
 
     def _sum(self) -> str:
         table = self.table
+        if not (table.live or table.holdings):
+            return "Nothing is on the device. What is queued is not waited for."
         text = f"{table.live:,} bytes are in use: {table.named:,} by name, {table.unnamed:,} in tensors without one, "
         if table.rest >= 0:
             return text + f"{table.rest:,} in no tensor of Python's (scalars and results TorchTPU keeps)."
@@ -230,16 +232,19 @@ class CellsCard:
         rows = [(*row[:3], f"`{row[3]}`" if row[3] else "") for row in self.rows]
         return blocks.card(
             headline(self.device, self.counters),
-            blocks.table(_CELLS, rows, numbers=(1, 2)),
+            blocks.table(_CELLS, rows, numbers=(1, 2)) if rows else "",
             *(blocks.paragraph(line, muted=True) for line in self._notes()),
         )
 
     def text(self) -> str:
-        lines = [first_line(self.device, self.counters), *aligned([_CELLS, *self.rows], numbers=(1, 2))]
+        lines = [first_line(self.device, self.counters)]
+        lines += aligned([_CELLS, *self.rows], numbers=(1, 2)) if self.rows else []
         return "\n".join([*lines, *blocks.wrapped(self._notes())])
 
     def _notes(self) -> list[str]:
         notes = [f"{self.more:,} more cells hold less."] if self.more else []
+        if not self.rows:
+            notes.append("Nothing is on the device. What is queued is not waited for.")
         if self.rest:
             notes.append(f"{self.rest:,} bytes came or went while this was counted.")
         return notes

@@ -97,7 +97,7 @@ class ProfileCard:
     def text(self) -> str:
         timeline = self.timeline
         head = ["profile", self._title(), blocks.duration(timeline.wall / 1e9), self._device(), self.outcome]
-        lines = [" · ".join(word for word in head if word)]
+        lines = textwrap.wrap(" · ".join(word for word in head if word), 80, subsequent_indent="  ")
         lines += blocks.columns(
             [(name, time, f"{share:>3} %", detail) for name, time, share, detail in self._sums()]
         )

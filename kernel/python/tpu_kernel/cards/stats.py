@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from ..tpu.reasons import reason, short_batch
@@ -103,7 +104,17 @@ _HEAD_AGAIN = ("where", "program", "compiled again because")
 
 
 def _plain(rows: list[tuple[str, ...]]) -> list[str]:
-    return blocks.columns([tuple(cell.replace("`", "") for cell in row) for row in rows], "    ")
+    plain = [tuple(cell.replace("`", "") for cell in row) for row in rows]
+    lines = blocks.columns(plain, "    ")
+    # the last column is the one that may be long
+    start = lines[0].rindex(plain[0][-1])
+    return [part for line in lines for part in _broken(line, start)]
+
+
+def _broken(line: str, start: int) -> list[str]:
+    """A line in parts of at most 80 characters, the further ones below its last column."""
+    said = textwrap.wrap(line[start:], max(20, 80 - start), break_on_hyphens=False)
+    return [line[:start] + said[0], *(" " * start + more for more in said[1:])] if said else [line]
 
 
 def _where(program: dict[str, Any]) -> str:

@@ -122,6 +122,8 @@ class Cell:
         _running_cell_id = self.cell_id
         if (device := device_module()) is not None:
             device.before_cell(self.cell_id)
+            if (freeing := sys.modules.get("tpu_kernel.memory.freeing")) is not None:
+                freeing.forget_full(self.code)
         if not self.silent and (watch := watch_module()) is not None:
             watch.begin(self.request.parent)
 

@@ -30,6 +30,8 @@ class FreeMagics(Magics):
 
         Alone it frees what nobody in the notebook names: reference cycles, and what the last
         traceback keeps (`%debug` has nothing to look at afterwards). It says what was freed by what.
+        What an error of a full device keeps goes by itself when the next cell begins, unless that is
+        a magic such as `%debug`.
 
         Names of variables, or of outputs as `Out[3]`, are deleted too. Where something else holds the
         same memory, that is said and the memory stays.

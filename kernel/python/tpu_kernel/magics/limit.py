@@ -28,8 +28,8 @@ class LimitMagics(Magics):
 
         SIZE is as 8GiB, 512MB or a number of bytes. `off` goes back to what the chip has, or to what
         the variable `TPU_KERNEL_HBM` said when the kernel started. What is in use stays; what needs
-        more than is free fails with `torch.OutOfMemoryError`, and the kernel goes on. A real chip's
-        HBM is what it is.
+        more than is free fails with `torch.OutOfMemoryError`, and the kernel goes on. Code that
+        catches it gets TorchTPU's `RuntimeError`. A real chip's HBM is what it is.
         """
         from .. import _kernel
         from ..tpu import device

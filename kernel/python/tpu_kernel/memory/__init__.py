@@ -7,5 +7,6 @@ walk      from there to the tensors
 freeing   letting go, step by step
 shortage  out of memory, told in full
 demand    what in a cell wanted more than there was
+lost      values a failure took, and what was made from them
 batches   the batch that would have fitted
 """

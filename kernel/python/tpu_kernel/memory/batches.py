@@ -41,14 +41,21 @@ def fitting(diagnosis: Diagnosis, place: Place, names: dict[str, Any], freed: in
     same = 0 if diagnosis.certain else max(0, freed - _weights(diagnosis.held.gone))
     for holding in diagnosis.held.holdings:
         first = holding.shape[0] if holding.shape else 0
-        stays = diagnosis.certain or holding.kind in ("parameter", "gradient", "optimizer")
-        if first and first % batch == 0 and (holding.kind == "graph" or not stays):
+        is_in_graph = holding.kind == "graph" and first and first % batch == 0
+        if is_in_graph or (first == batch and not diagnosis.certain and _is_read(holding, place)):
             same += holding.bytes
     fits = (diagnosis.free + same) * batch // (diagnosis.wanted + same)
     if not 1 <= fits < batch:
         return 0, 0, ""
     digits = max(0, len(str(fits)) - 2)
     return batch, fits // 10**digits * 10**digits, name
+
+
+def _is_read(holding: Holding, place: Place) -> bool:
+    """The line reads it, or functions that the error ended hold it."""
+    if holding.kind in ("variable", "output"):
+        return re.search(rf"\b{re.escape(holding.root)}\b", place.source) is not None
+    return holding.kind in ("traceback", "running")
 
 
 def _weights(gone: list[Holding]) -> int:

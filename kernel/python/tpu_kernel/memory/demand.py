@@ -86,15 +86,30 @@ def place_of(
         found = _steps(tree, lost)
     if not found:
         return _deepest(error)
-    first = min(found, key=lambda node: node.lineno)
-    text = _text(cell, first)
-    place = Place(f"In[{cell.number}], line {first.lineno}", first.lineno, _cut(text.splitlines()[0]), text)
-    assigned = [names.get(name) for name in _targets(first) & roots] if isinstance(first, _STATEMENTS) else []
-    for value in assigned:
-        _describe(place, value, wanted)
+    first, *others = sorted(found, key=lambda node: node.lineno)
+    place = _at(cell, first)
+    if isinstance(first, _STATEMENTS):
+        assigned = _targets(first) & roots
+        again = [node for node in others if _targets(node) & assigned]
+        for name in assigned:
+            _describe(place, names.get(name), wanted)
+        # a name has the value that was given to it last
+        if again and place.shape:
+            place = _at(cell, again[-1], place)
+        elif again:
+            place.words += " or after"
+            return place
     # of a later turn what an earlier line of the loop makes is lost too
     if not place.shape and any(_is_inside(first, loop) for loop in ast.walk(tree)):
         place.words += " or after"
+    return place
+
+
+def _at(cell: Cell, node: ast.stmt, known: Place | None = None) -> Place:
+    text = _text(cell, node)
+    place = Place(f"In[{cell.number}], line {node.lineno}", node.lineno, _cut(text.splitlines()[0]), text)
+    if known is not None:
+        place.shape, place.sides = known.shape, known.sides
     return place
 
 
@@ -270,6 +285,12 @@ def exact(what: str, about: int) -> int:
     return about
 
 
+def _is_number(node: ast.AST) -> bool:
+    """Arithmetic of numbers written out, as `1 << 20`."""
+    parts = (ast.BinOp, ast.UnaryOp, ast.Constant, ast.operator, ast.unaryop)
+    return all(isinstance(each, parts) for each in ast.walk(node))
+
+
 def is_one_operation(place: Place, names: dict[str, Any]) -> bool:
     """Nothing follows in the statement what was refused: so what fits there is known."""
     try:
@@ -277,7 +298,7 @@ def is_one_operation(place: Place, names: dict[str, Any]) -> bool:
     except SyntaxError:
         return False
     kinds = (ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare, ast.Subscript, ast.AugAssign)
-    found = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    found = [node for node in ast.walk(tree) if isinstance(node, kinds) and not _is_number(node)]
     if len(found) != 1 or not isinstance(found[0], ast.Call):
         return len(found) == 1
     called = found[0].func

@@ -7,6 +7,7 @@ belongs to a module or an optimizer that lived on the device.
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -126,11 +127,7 @@ class Freeing:
         for name in ("last_exc", "last_value", "last_traceback", "last_type"):
             with suppress(AttributeError):
                 delattr(sys, name)
-        for shown in (self.shell.InteractiveTB, self.shell.SyntaxTB):
-            for name in ("tb", "value", "etype", "last_syntax_error"):
-                if hasattr(shown, name):
-                    setattr(shown, name, None)
-        self.shell.last_execution_result = None
+        forget_shown()
         gc.collect()
 
     def _empty(self) -> list[str]:
@@ -200,6 +197,49 @@ def output_number(name: str) -> int | None:
     """The number in `Out[3]`."""
     inside = name.removeprefix("Out[").removesuffix("]")
     return int(inside) if name == f"Out[{inside}]" and inside.isdecimal() else None
+
+
+def forget_shown() -> None:
+    """The error that was shown last, where the shell keeps it besides."""
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    if shell is None:
+        return
+    shell.last_execution_result = None
+    for shown in (shell.InteractiveTB, shell.SyntaxTB):
+        for name in ("tb", "value", "etype", "last_syntax_error"):
+            if hasattr(shown, name):
+                setattr(shown, name, None)
+
+
+def forget_shown_and_count() -> int:
+    """The same; bytes in use without it. The device is not waited for."""
+    from ..magics import memory
+
+    forget_shown()
+    return memory.counted()["live_bytes"]
+
+
+def forget_full(code: str) -> None:
+    """A cell begins after one for which memory ran out: what that one's functions held is wanted back. Magics that
+    look at the error, such as `%debug`, come first."""
+    error = _last_error()
+    torch = sys.modules["torch"]
+    if not isinstance(error, torch.OutOfMemoryError) or re.match(r"\s*(%(?!%)|!|\?)", code):
+        return
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error, *getattr(error, "_tpu_from", ())]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            waiting += (one.__cause__, one.__context__)
+            one.__traceback__ = None
+    with suppress(AttributeError):
+        del sys.last_traceback
+    forget_shown()
+    gc.collect()
 
 
 def _last_error() -> BaseException | None:

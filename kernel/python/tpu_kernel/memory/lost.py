@@ -5,9 +5,10 @@ What is computed from a lost value is lost too, without a failure that anybody c
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from .storages import Holding, lost_tensors, root_of
@@ -37,6 +38,22 @@ def happened(place: str) -> None:
     _Last.place = place.removesuffix(" or before").removesuffix(" or after")
 
 
+def never_raising(function: Callable[..., None]) -> Callable[..., None]:
+    """A cell runs whatever goes wrong in looking at what others lost."""
+
+    @functools.wraps(function)
+    def guarded(*arguments: Any) -> None:
+        try:
+            function(*arguments)
+        except Exception:  # noqa: BLE001
+            from ..loop import report_fault
+
+            report_fault()
+
+    return guarded
+
+
+@never_raising
 def remember(owner: Parent | None) -> None:
     """A cell in which something failed has ended: what is lost now is not news any more."""
     place, _Last.place = _Last.place or _cell(owner), ""
@@ -58,20 +75,25 @@ def news(gone: Iterable[Holding]) -> list[Holding]:
     return [each for each in gone if not any(map(is_known, each.tensors))]
 
 
-def tell_derived() -> None:
+@never_raising
+def tell_derived(code: str) -> None:
     """Say which values the cell that has ended made of lost ones: nothing else would, until one is read."""
     if not len(_known):
         return
     if all(is_known(id(tensor)) for tensor in lost_tensors()):
         return
+    from . import demand, shortage
+
     found = _table().gone
     made = names_of(news(found))
+    used = demand.names_used(code, shortage.namespace())
     before = names_of(each for each in found if any(map(is_known, each.tensors)))
+    before = [name for name in before if root_of(name, "variable") in used]
     if made:
         has = "has" if len(made) == 1 else "have"
+        source = f"{words(before)}, which {'was' if len(before) == 1 else 'were'}" if before else "what was"
         print(
-            f"Hint: {words(made)} {has} no value: made from what was lost in {where()}"
-            + (f" ({words(before)}). Compute that again first." if before else "."),
+            f"Hint: {words(made)} {has} no value: made from {source} lost in {where()}. Compute that again first.",
             file=sys.stderr,
         )
     remember(None)

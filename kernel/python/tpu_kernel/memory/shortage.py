@@ -37,6 +37,8 @@ class Diagnosis:
     limit: int = 0
     #: Bytes there were in use at the failure and are not any more.
     freed: int = 0
+    #: Bytes that the error before had kept, which are free by now.
+    kept: int = 0
     #: Where it was wanted, as `In[8], line 3`, and that line; "" where nobody knows.
     place: str = ""
     source: str = ""
@@ -88,12 +90,15 @@ class Diagnosis:
         from ..cards.memory import delete
 
         cures = []
-        there = self.free + self.old_bytes
+        there = self.free + self.old_bytes + self.kept
         fits = there + self.spare_bytes >= self.wanted > 0
         missing = self.wanted - there - self.spare_bytes
         enough = (
             "Then it fits." if self.certain else "Then there is room for this, not yet for what may follow."
         )
+        if self.kept:
+            again = "run the cell again" if there >= self.wanted else "this cell has them"
+            cures.append(f"{size(self.kept)} were kept by the error before and are free now: {again}.")
         for name, count in self.old.items():
             cell = f"{self.assigned[name]}, " if self.assigned.get(name) else ""
             cures.append(
@@ -107,8 +112,11 @@ class Diagnosis:
         graphs = [group for group in self.held.groups()[:_MOST_HOLDERS] if group.kind == "graph"]
         if graphs and graphs[0].bytes > worth:
             cures.append(_of_graph(graphs[0]))
-        if any(kind == "traceback" and total > worth for _, kind, _, total in rows):
-            cures.append("What the last traceback holds goes with the next error, or with `%tpu_free`.")
+        kept = sum(total for _, kind, _, total in rows if kind == "traceback")
+        if kept > max(worth, 0):
+            cures.append(
+                f"{size(kept)} are held by the functions that this error ended: they are free in the next cell."
+            )
         if self.held.unnamed > max(worth, 0):
             cures.append(
                 f"{size(self.held.unnamed)} have no name here: `%tpu_free` frees what only reference cycles keep."
@@ -124,7 +132,7 @@ class Diagnosis:
                 if self.certain
                 else f"{what} not fit. At most about {self.fitting:,} can, fewer where more follows in the same step."
             )
-        elif not fits or not (self.spare or self.old):
+        elif not fits or not (self.spare or self.old or self.kept):
             cures.append("Compute on smaller tensors, such as a smaller batch.")
         return cures
 
@@ -177,7 +185,9 @@ def explained(error: BaseException) -> BaseException:
 
         report_fault()
         diagnosis = None
-    explained = torch.OutOfMemoryError("\n".join([said + ".", *(diagnosis.lines() if diagnosis else [])]))
+    explained = torch.OutOfMemoryError(
+        "\n".join([f"{_plain(said)}.", *(diagnosis.lines() if diagnosis else [])])
+    )
     explained._tpu_diagnosis = diagnosis
     return _as_shown(error, explained)
 
@@ -208,11 +218,16 @@ def _old(said: str) -> BaseException:
         if names
         else "Compute it again."
     )
-    what = said.removeprefix("out of device memory: ").replace(" needs ", " needed ", 1)
+    what = _plain(said).removeprefix("out of device memory: ").replace(" needs ", " needed ", 1)
     what = what.replace(" are free ", " were free ", 1)
     return sys.modules["torch"].OutOfMemoryError(
         f"{_NO_VALUE}: the device was out of memory in {place}, where it was to be computed.\n{left}\nThen {what}."
     )
+
+
+def _plain(said: str) -> str:
+    """With no name of a compiled function's program: that is a place in TorchTPU's own source."""
+    return re.sub(r"program `tt_jit_export_\w+`", "a compiled program", said)
 
 
 def _as_shown(error: BaseException, explained: Any) -> BaseException:
@@ -220,6 +235,7 @@ def _as_shown(error: BaseException, explained: Any) -> BaseException:
     explained.__traceback__ = error.__traceback__
     explained.__cause__, explained.__suppress_context__ = error.__cause__, error.__suppress_context__
     explained.__notes__ = list(getattr(error, "__notes__", []))
+    explained._tpu_from = (error,)
     error._tpu_explained = explained  # type: ignore[attr-defined]
     return explained
 
@@ -240,19 +256,23 @@ def show_card(error: BaseException | None) -> None:
 def diagnose(said: str, error: BaseException | None = None) -> Diagnosis | None:
     """Why something did not fit; None where there is no device."""
     from ..tpu import device
-    from . import batches, demand, holders, lost
+    from . import batches, demand, freeing, holders, lost
 
     counters = device.snapshot()
     if counters is None:
         return None
     names = namespace()
-    used = live = counters["live_bytes"]
+    used = counters["live_bytes"]
+    live = freeing.forget_shown_and_count()
     held = holders.table(names, live, error, failures=counters["errors"] > 0, shares=True)
     made = Diagnosis(said, held)
     if found := _REFUSED.search(said):
         made.wanted, made.free = _bytes(found["wanted"]), _bytes(found["free"])
         made.limit, used = _bytes(found["limit"]), _bytes(found["used"])
-        made.freed = used - live if used - live > used / 8 else 0
+        before = counters["live_bytes"] - live
+        made.kept = before if before > made.wanted / 8 else 0
+        freed = used - live - made.kept
+        made.freed = freed if freed > used / 8 else 0
         made.wanted = demand.exact(found["what"], made.wanted)
     cell = demand.running_cell()
     made.lost = lost.names_of(lost.news(held.gone))
@@ -273,7 +293,8 @@ def diagnose(said: str, error: BaseException | None = None) -> Diagnosis | None:
     }
     made.old_bytes = held.freed_by(made.old)
     used_names = demand.names_used(cell.code, names) if cell is not None else set()
-    made.spare, made.spare_bytes = _spare(held, used_names, names, made.wanted - made.free - made.old_bytes)
+    missing = made.wanted - made.free - made.old_bytes - made.kept
+    made.spare, made.spare_bytes = _spare(held, used_names, names, missing)
     made.certain = demand.is_one_operation(place, names)
     made.batch, made.fitting, made.rows_of = batches.fitting(made, place, names, used - live)
     return made
@@ -315,7 +336,7 @@ def _spare(held: Any, used: set[str], names: dict[str, Any], missing: int) -> tu
     for name in dict.fromkeys(deletable + kept):
         if missing <= held.freed_by(chosen):
             break
-        if held.freed_by([*chosen, name]) > held.freed_by(chosen):
+        if held.freed_by([*chosen, name]) > held.freed_by(chosen) + missing // 100:
             chosen.append(name)
     return chosen, held.freed_by(chosen)
 

@@ -103,6 +103,7 @@ class Walk:
             self._seen.add(number)
             if is_tensor(self._torch, value):
                 self._tensor(path, kind, value)
+                waiting.extend((*child, number) for child in self._attached(path, kind, value))
                 if not value.is_leaf and value.grad_fn is not None:
                     graphs.append((path, value))
             elif issubclass(type(value), self._torch.optim.Optimizer):
@@ -237,6 +238,16 @@ class Walk:
             yield from self._attributes(path, kind, value)
         else:
             yield from self._attributes(path, kind, value)
+
+    def _attached(self, path: str, kind: str, tensor: Any) -> Iterator[tuple[str, str, Any]]:
+        """What hangs on a tensor: attributes a person gave it, hooks, and what a function of a person's own keeps
+        for `backward()`."""
+        yield from self._attributes(path, kind, tensor)
+        for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+            yield f"{path}.{name}", kind, getattr(self._torch._C.TensorBase, name).__get__(tensor)
+        node = None if tensor.is_leaf else tensor.grad_fn
+        if isinstance(node, self._torch.autograd.function.BackwardCFunction):
+            yield from self._attributes(f"graph of {path}", kind, node)
 
     def _module(self, path: str, kind: str, module: Any) -> Iterator[tuple[str, str, Any]]:
         attributes = own_space(module)

@@ -228,7 +228,7 @@ def after_cell(told: BaseException | None = None, code: str = "") -> None:
     if not found:
         lost = sys.modules.get("tpu_kernel.memory.lost")
         if lost is not None and told is None and drains() and not leftover:
-            lost.tell_derived()
+            lost.tell_derived(code)
         return None
     suspects = _State.suspects | _others()
     messages = [_first_line(error) for error in found]
