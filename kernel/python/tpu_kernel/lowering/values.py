@@ -121,7 +121,7 @@ class Values:
     def _object_reaches(self, value: Any, depth: int) -> bool:
         """Does an instance of a class of the user's own hold something on the device?"""
         if type(value) is MethodType:
-            return self._holds(value.__self__, depth) or self.reaches(value)
+            return self._holds(value.__self__, depth) or self.reaches(value, depth)
         if module_of(type(value)).partition(".")[0] in _LIBRARIES:
             return False
         attributes = own_space(value)
@@ -155,7 +155,7 @@ class Values:
                     and self.reaches(value, depth - 1)
                 ):
                     return True
-            elif self._holds(value, 1):
+            elif self._holds(value, min(1, depth - 1)):
                 return True
         return False
 
