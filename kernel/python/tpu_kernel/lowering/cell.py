@@ -62,7 +62,7 @@ class LoweredCell(Body):
         self.backend = backend
         self._compiler = compiler
         self._functions = functions or NotebookFunctions(namespace, compiler)
-        compiler(copy.deepcopy(tree), filename, "exec")
+        code = compiler(copy.deepcopy(tree), filename, "exec")
         self.tree = tree
         loops = [node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While))]
         self.looped = frozenset(
@@ -82,7 +82,7 @@ class LoweredCell(Body):
         self._seen: Hazards | None = None
         self._mentioned = frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
         self._names = sorted(self._mentioned)
-        self._own_hazards = defined(tree).restricted(self._mentioned)
+        self._own_hazards = defined(code).restricted(self._mentioned)
         self._runs_code = bool(self._mentioned & CODE_RUNNERS)
         self.steps = self._split(tree.body, interactivity)
 

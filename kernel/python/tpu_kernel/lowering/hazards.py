@@ -1,13 +1,12 @@
 """Which names of the notebook its functions read or change behind a statement's back.
 
 An outlined run keeps what it assigns in locals until it ends. That is only right when nothing
-it calls looks the same name up in the notebook. This module reads those names from code and from
-syntax trees; `functions` knows whose.
+it calls looks the same name up in the notebook. This module reads those names from code;
+`functions` knows whose.
 """
 
 from __future__ import annotations
 
-import ast
 import dis
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,8 +15,7 @@ from types import CodeType
 from .names import SCOPE_READERS
 
 _HIDDEN = SCOPE_READERS - {"super", "compile"}
-# What keeps the notebook's names beyond its statement.
-_KEEPERS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.GeneratorExp)
+_IN_PLACE = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 _READ = {"LOAD_GLOBAL", "LOAD_NAME"}
 _WRITE = {"STORE_GLOBAL", "DELETE_GLOBAL"}
 
@@ -61,18 +59,16 @@ def of_codes(codes: Iterable[CodeType]) -> Hazards:
     return Hazards(frozenset(read), frozenset(written), bool(read & _HIDDEN))
 
 
-def defined(tree: ast.Module) -> Hazards:
-    """Hazards of what `tree` defines."""
-    read: set[str] = set()
-    written: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, _KEEPERS):
-            for inner in ast.walk(node):
-                if isinstance(inner, ast.Name):
-                    read.add(inner.id)
-                elif isinstance(inner, ast.Global):
-                    written.update(inner.names)
-    return Hazards(frozenset(read), frozenset(written), bool(read & _HIDDEN))
+def defined(code: CodeType) -> Hazards:
+    """Hazards of what a cell of this code defines. What a comprehension reads, it reads in place."""
+    inner = _nested(code)
+    while any(each.co_name in _IN_PLACE for each in inner):
+        inner = [made for each in inner for made in (_nested(each) if each.co_name in _IN_PLACE else [each])]
+    return of_codes(inner)
+
+
+def _nested(code: CodeType) -> list[CodeType]:
+    return [each for each in code.co_consts if isinstance(each, CodeType)]
 
 
 _CODE_NAMES: dict[CodeType, tuple[frozenset[str], frozenset[str]]] = {}
