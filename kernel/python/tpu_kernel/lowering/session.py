@@ -23,10 +23,27 @@ if TYPE_CHECKING:
 
 _KEPT_CELLS = 256
 _OWN = "tpu_kernel.lowering"
-#: Dynamo's books and settings are the process's: one thread at a time has cells compiled.
+#: Dynamo's books and settings, and the eager mode, are the process's: one thread at a time has cells compiled,
+#: or run under other settings.
 _compiling = threading.RLock()
-_BESIDE = "It ran as it is: another cell was running compiled, and one at a time can."
-_WAIT = "another cell is running compiled, and one at a time can: run this when that one has ended"
+#: How the cell runs that has it.
+_how = "compiled"
+_BESIDE = "It ran as it is: another cell was running {}, and one at a time can."
+_WAIT = "another cell is running {}, and one at a time can: run this when that one has ended"
+
+
+@contextmanager
+def alone(how: str) -> Iterator[None]:
+    """Nothing else has a cell compiled or under other settings meanwhile; CellError when one is now."""
+    global _how
+    if not _compiling.acquire(blocking=False):
+        raise CellError(_WAIT.format(_how))
+    before, _how = _how, how
+    try:
+        yield
+    finally:
+        _how = before
+        _compiling.release()
 
 
 class Lowering:
@@ -49,10 +66,11 @@ class Lowering:
         Exceptions are the cell's own, with the cell's own frames.
         """
         if not self._lock.acquire(blocking=False):
+            beside = _BESIDE.format(_how)
             if self.backend.fullgraph:
-                raise CellError(_WAIT)
+                raise CellError(_WAIT.format(_how))
             value, report = Lowering(self.shell, EagerBackend()).run(source, first_line, text)
-            report.note(_BESIDE)
+            report.note(beside)
             return value, report
         try:
             shell = self.shell
@@ -72,7 +90,7 @@ class Lowering:
     def alone(self) -> Iterator[None]:
         """No other thread has a cell compiled meanwhile; CellError when one does now."""
         if not self._lock.acquire(blocking=False):
-            raise CellError(_WAIT)
+            raise CellError(_WAIT.format(_how))
         try:
             yield
         finally:

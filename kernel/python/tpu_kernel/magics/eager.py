@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class, output_can_be_silenced
 
-from ..lowering import Lowering
+from ..lowering import CellError, Lowering
 from ..lowering.backend import EagerBackend
+from ..lowering.session import alone
 from . import eagermode, options
 from .running import eagerly, run_body
 
@@ -40,9 +42,14 @@ class EagerMagics(Magics):
           debug   each operation has ended before the next line, so that an error names the line that
                   caused it (`DEFER_NEVER_AND_LAUNCH_BLOCKING`)
 
-        The mode in force before comes back when the cell ends, by an error or an interrupt too.
+        The mode in force before comes back when the cell ends, by an error or an interrupt too. One cell
+        at a time runs so: beside one that is compiled, or under this magic, in another subshell it is
+        refused.
         """
         chosen = options.read(_MAGIC, line)
         eagermode.torch_tpu(_MAGIC)
-        with eagerly(), eagermode.within(_MAGIC, chosen.get("mode")):
-            return run_body(self.shell, Lowering(self.shell, EagerBackend()), _MAGIC, cell)[0]
+        try:
+            with alone("under %%tpu_eager"), eagerly(), eagermode.within(_MAGIC, chosen.get("mode")):
+                return run_body(self.shell, Lowering(self.shell, EagerBackend()), _MAGIC, cell)[0]
+        except CellError as error:
+            raise UsageError(f"{_MAGIC}: {error}") from None
