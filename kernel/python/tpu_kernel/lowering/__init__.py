@@ -8,6 +8,7 @@ classify   device work or Python, and why
 known      names of Python and of torch whose meaning it knows
 run        straight-line statements, planned when reached
 outline    functions made of them, and what they bound
+spent      which of that keeps its graph after `backward()`
 body       blocks of statements, with the runs in them
 calls      what their Python code asks on its way
 cell       a lowered cell

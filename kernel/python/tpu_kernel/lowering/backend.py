@@ -19,6 +19,7 @@ from .errors import NotWhole
 from .optimizers import stepped, stepper_of
 from .outline import Outlined
 from .report import NO_PROGRAM
+from .spent import are_hooked, without_spent
 from .values import Values, device_type, torch_module
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class TorchBackend:
             cell.values = self.values()
             cell.classifier = self.classifier(cell.values, cell.namespace)
         global _suppressed
+        books.forget_without(cell.namespace)
         before = books.mark()
         books.forget()
         suppressed = _suppressed
@@ -123,6 +125,8 @@ class TorchBackend:
                     # Where it ended is known better by the one who ended it.
                     trace.troubles.clear()
                     trace.begun.clear()
+                if trace is not None:
+                    books.keep_names(cell.namespace)
                 cell.learn(trace)
 
     def compile(self, outlined: Outlined) -> Callable[..., Any]:
@@ -145,7 +149,12 @@ class TorchBackend:
             dynamo.config.suppress_errors = not self.fullgraph
             running = outlined
             _cell = cell
-            value = outlined.run(cell.namespace, steppers)
+            try:
+                value = outlined.run(cell.namespace, steppers)
+            except _Hooked:  # before anything was computed: traced again, it is refused
+                _renew(outlined)
+                outlined.call = self.compile(outlined)
+                value = outlined.run(cell.namespace, steppers)
             for optimizer in optimizers:
                 stepped(optimizer)
             return value
@@ -246,6 +255,10 @@ class _Refused(Exception):
     """No program may be made of this graph: Dynamo then lets its statements run as they are."""
 
 
+class _Hooked(Exception):
+    """A parameter has had a gradient hook since the program was made."""
+
+
 def program_of(graph: Any, inputs: Any, **options: Any) -> Callable[..., Any]:
     """The backend: TorchTPU's, counted for the function that runs.
 
@@ -263,9 +276,15 @@ def program_of(graph: Any, inputs: Any, **options: Any) -> Callable[..., Any]:
         return graph.forward
     if running is not None and (why := _refusal(running, graph, inputs)):
         raise _Refused(why)
+    if running is not None and not without_spent(graph, running):
+        raise _Refused("backward() goes through a graph a second time")
     program = _default_backend()(graph, inputs, **options)
 
+    spending = running is not None and bool(running.spending)
+
     def counted(*arguments: Any) -> Any:
+        if spending and are_hooked(arguments):
+            raise _Hooked
         if running is not None:
             running.executed += 1
         return program(*arguments)
@@ -277,7 +296,9 @@ def _refusal(outlined: Outlined, graph: Any, inputs: Any) -> str:
     """Why no program may be made of a graph of this function, also noted; empty when one may."""
     code = outlined.function.__code__
     why, line = "", outlined.backward or outlined.lines[0]
-    if outlined.backward and books.continues_gradients(graph, code.co_name):
+    if outlined.spending and are_hooked(inputs):
+        why = books.HOOKED
+    elif outlined.backward and books.continues_gradients(graph, code.co_name):
         # Dynamo's `backward()` passes over what came before the break, and says nothing: parameters
         # would stop moving.
         why = books.APART

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from .dynamo import APART, HIDDEN, ON_CPU, OPEN_SIZES
+from .dynamo import APART, HIDDEN, HOOKED, ON_CPU, OPEN_SIZES
 
 #: Why, and what to do; the second may be empty.
 Cause = tuple[str, str]
@@ -89,6 +89,11 @@ def of_dynamo(reason: str) -> Cause:
     if reason.startswith(HIDDEN):
         why = "calls a function that runs `backward()` inside, so it ran eagerly"
         return why, "call that function in the cell, or in a function whose loop the cell calls by its name"
+    if reason.startswith(HOOKED):
+        return (
+            "a hook on a gradient is Python, so it ran eagerly",
+            "change `.grad` between `backward()` and `step()`, without a hook",
+        )
     if reason.startswith(APART):
         return (
             "comes after a graph break: a program of its own would miss what was before, so it ran eagerly",
@@ -111,6 +116,8 @@ def of_dynamo(reason: str) -> Cause:
     if "report" in hint or "file an issue" in hint or "torch._dynamo" in hint:
         hint = ""
     if not explanation:  # an exception, not a break
+        if kind.endswith("raised:"):  # one of TorchTPU's
+            kind = reason.split("\n", 2)[1]
         return f"PyTorch's compiler failed: {_cut(kind, 160)}", ""
     return f"PyTorch's compiler stops here: {_cut(explanation, 160)}", _cut(hint, 120)
 
@@ -193,6 +200,7 @@ _CURES: tuple[tuple[str, str], ...] = (
     (r"`.*scaler\.", "bfloat16 needs no `GradScaler`: `loss.backward()`, `opt.step()` in `torch.autocast`"),
     (r"computes with what", "give the result a name on a line of its own"),
     (r"sets a gradient", "`zero_grad()`"),
+    (r"`(momentum|betas)` of ", "`cycle_momentum=False` in the scheduler"),
 )
 
 
@@ -241,6 +249,14 @@ _GUARDS = (
         r"expected type of '(?P<name>.+)' to be <class '(?P<was>.+)'>, but found <class '(?P<found>.+)'>",
         "`{name}` was {was}, is {found}",
     ),
+    (
+        r"len\(_tpu_stepper_(?P<name>\w+)\.state(?:\[.+)?\) == .+",
+        "`{name}` has another state: an optimizer made anew begins without",
+    ),
+    (r"(?P<name>.+)\.grad is None", "`{name}.grad` was None: the first turn has no gradients to add to"),
+    (r"KeyError on .*", "a name that it uses is another object now"),
+    (r"not (?P<name>[\w.]+)$", "`{name}` was empty"),
+    (r"___stack\d+ == (?P<was>.+)", "a value from before a graph break was {was}"),
     (r"BACKEND_MATCH", "it was compiled for another use before"),
     (r"GLOBAL_STATE changed: (?P<was>.+)", "a setting of PyTorch changed: {was}"),
     (
@@ -249,7 +265,7 @@ _GUARDS = (
     ),
     (r"len\((?P<name>.+)\) == (?P<was>\d+)", "the length of `{name}` was {was}"),
     (r"(?P<name>.+) == (?P<was>.+)", "`{name}` was {was}"),
-    (r"___check_type_id\((?P<name>[^,]+), .*", "`{name}` was of another type"),
+    (r"___check_type_id\((?P<name>[^,]+), .*", "`{name}` is of a class that was defined anew, or of another type"),
     (r"___check_obj_id\((?P<name>[^,]+), .*", "`{name}` was another object"),
 )  # fmt: skip
 _TYPES = {
@@ -269,6 +285,7 @@ _TYPES = {
 def _name(expression: str) -> str:
     """`net._modules['fc'].weight` as people write it."""
     expression = re.sub(r"\b[GL]\['(\w+)'\]", r"\1", expression)
+    expression = re.sub(r"\b_tpu_stepper_(\w+)", lambda found: found[1].replace("_of_", "."), expression)
     return re.sub(r"(?:\._modules|\.__dict__|\._parameters|\._buffers)\['(\w+)'\]", r".\1", expression)
 
 

@@ -79,11 +79,13 @@ class Mark(NamedTuple):
 _read: weakref.WeakKeyDictionary[CodeType, int] = weakref.WeakKeyDictionary()
 _found: list[Recompile] = []
 _noted: list[Trouble] = []
+_left: set[str] = set()
 #: How a reason begins that is not Dynamo's: the name or text of a tensor follows.
 ON_CPU = "on the CPU: "
 APART = "`backward()` after a graph break"
 OPEN_SIZES = "sizes that are not fixed"
 HIDDEN = "`backward()` in a function that is called"
+HOOKED = "a hook on a gradient"
 #: What Dynamo calls the rest of a function after a break.
 RESUMED = "torch_dynamo_resume_in_"
 
@@ -155,6 +157,18 @@ def forget() -> None:
     _noted.clear()
 
 
+def keep_names(namespace: dict[str, Any]) -> None:
+    """Remember the names that Dynamo's code looks up in the notebook."""
+    _left.update(name for name in namespace if name.startswith("__import_"))
+
+
+def forget_without(namespace: dict[str, Any]) -> None:
+    """Where `%reset` took them from the notebook, nothing that Dynamo made can run: let it begin anew."""
+    if not _left <= namespace.keys():
+        sys.modules["torch._dynamo"].reset()
+        _left.clear()
+
+
 def note(trouble: Trouble) -> None:
     """Add what the backend found to what Dynamo tells."""
     _noted.append(trouble)
@@ -189,7 +203,7 @@ def trouble_of(error: BaseException, file: str) -> Trouble:
 
 def continues_gradients(graph: Any, function: str) -> bool:
     """Is this the rest of `function`, with inputs whose gradients come from before it?"""
-    stacks = [_parsed(node.stack_trace) for node in graph.graph.nodes if node.stack_trace]
+    stacks = [spots(node.stack_trace) for node in graph.graph.nodes if node.stack_trace]
     if stacks and not any(stack and plain(stack[0].function) == function for stack in stacks):
         return False
     values = [node.meta.get("example_value") for node in graph.graph.find_nodes(op="placeholder")]
@@ -238,7 +252,7 @@ def on_cpu(graph: Any) -> Trouble | None:
                 left = node
     if left is None or kinds == {"cpu"}:
         return None
-    stack = _parsed(left.stack_trace or next((n.stack_trace for n in left.users if n.stack_trace), ""))
+    stack = spots(left.stack_trace or next((n.stack_trace for n in left.users if n.stack_trace), ""))
     name = _name_of(left)
     if not name or name.startswith("random_value_"):
         name = stack[-1].text if stack else left.name
@@ -272,7 +286,7 @@ def _users_spots(spots: list[Spot]) -> tuple[Spot, ...]:
     return tuple(spots[: last + 1] or spots)
 
 
-def _parsed(stack: str) -> list[Spot]:
+def spots(stack: str) -> list[Spot]:
     """A stack that torch.fx keeps as text."""
     found = re.findall(r'File "(.+?)", line (\d+), in (\S+)(?:, code: |\n\s*)([^\n]*)', stack)
     return [Spot(file, int(line), function, text.strip()) for file, line, function, text in found]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .causes import LIMIT, is_error, of_dynamo, of_guard
-from .dynamo import APART, HIDDEN, ON_CPU, OPEN_SIZES, Spot, Trace, Trouble, plain
+from .dynamo import APART, HIDDEN, HOOKED, ON_CPU, OPEN_SIZES, Spot, Trace, Trouble, plain
 
 if TYPE_CHECKING:
     from .function import LoweredFunction
@@ -118,7 +118,7 @@ class Findings:
         kept = self._own if body is None else body.kept
         line = self._line(trouble)
         place = "" if self._is_cell(spot) else self._place(spot)
-        told = (ON_CPU, APART, OPEN_SIZES, HIDDEN)
+        told = (ON_CPU, APART, OPEN_SIZES, HIDDEN, HOOKED)
         broke = not (trouble.reason.startswith(told) or is_error(trouble.reason))
         key = spot.file, spot.line, why
         if trouble.whole and spot.function and place and body is None:

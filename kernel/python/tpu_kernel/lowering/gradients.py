@@ -136,22 +136,6 @@ def gone_through(statements: list[ast.stmt]) -> set[str]:
     return names
 
 
-def used_up(statements: list[ast.stmt]) -> set[str]:
-    """Names bound in `statements` whose graph a `backward()` among them goes through."""
-    names: set[str] = set()
-    for statement in reversed(statements):
-        names |= spends(statement) or set()
-        if _bound(statement) & names:
-            names |= _loaded(statement.value)  # type: ignore[attr-defined]
-    # What is made of them afterwards hangs on the same graph.
-    after = False
-    for statement in statements:
-        after = after or runs_backward(statement)
-        if after and (bound := _bound(statement)) and _loaded(statement.value) & names:  # type: ignore[attr-defined]
-            names |= bound
-    return names
-
-
 def _flat(statement: ast.stmt) -> list[ast.stmt]:
     """The simple statements of a block."""
     body = getattr(statement, "body", None)

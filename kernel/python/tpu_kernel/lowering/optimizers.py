@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Those whose compiled step was compared with the eager one (tests/python/test_lowering_tpu.py).
 _KNOWN = frozenset({"SGD", "Adam", "AdamW", "Adamax", "RMSprop"})
+#: A number that changed so often is taken to change at each step.
+_CHANGES = 2
 _CLASSES: dict[type, type] = {}
 _STEPPERS: weakref.WeakKeyDictionary[Any, Stepper]
 
@@ -43,22 +45,13 @@ def step(stepper: Stepper) -> None:
     """What `opt.step()` becomes in an outlined function."""
     import torch
 
+    # Dynamo meets them here first, not as keys of `state`: whose `.grad` it would know by identity, and trace
+    # anew with each new gradient.
+    for group in stepper.param_groups:
+        for parameter in group["params"]:
+            parameter.grad  # noqa: B018
     with torch.no_grad():
         stepper.step()
-
-
-def detached(value: Any) -> Any:
-    """A value whose graph `backward()` has used up, without it.
-
-    A program that hands out a tensor with its graph cannot run `backward()` inside.
-    """
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.detach() if value.requires_grad else value
-    if type(value) is tuple:
-        return tuple([detached(member) for member in value])
-    return value
 
 
 def refusal(optimizer: Any) -> str:
@@ -75,6 +68,8 @@ def refusal(optimizer: Any) -> str:
     for group in optimizer.param_groups:
         if group.get("differentiable") or group.get("fused"):
             return f"{name} is differentiable or fused"
+    if changing := getattr(_STEPPERS.get(optimizer), "changing", ""):
+        return f"`{changing}` of {name} changes at each step"
     return ""
 
 
@@ -147,6 +142,7 @@ def _share_groups(stepper: Stepper, optimizer: Any, values: Values) -> None:
             if key != "lr" or not isinstance(value, (int, float)):
                 if mine is not value and not (key != "params" and mine == value):
                     ours[key] = value
+                    _note_change(stepper, key, mine)
             elif isinstance(mine, values.tensor):
                 if stepper.__dict__["rates"][id(ours)] != value:
                     mine.fill_(value)
@@ -155,6 +151,16 @@ def _share_groups(stepper: Stepper, optimizer: Any, values: Values) -> None:
                 device = theirs["params"][0].device
                 ours[key] = values.torch.tensor(float(value), dtype=values.torch.float32, device=device)
                 stepper.__dict__.setdefault("rates", {})[id(ours)] = value
+
+
+def _note_change(stepper: Stepper, key: str, before: Any) -> None:
+    """Another number than the rate, as `momentum`, is built into the program: one that changes again and
+    again, as under `OneCycleLR`, would be compiled each time."""
+    if isinstance(before, (int, float, tuple)):
+        changes = stepper.__dict__.setdefault("changes", {})
+        changes[key] = changes.get(key, 0) + 1
+        if changes[key] >= _CHANGES:
+            stepper.__dict__["changing"] = key
 
 
 def _make_state(optimizer: Any) -> None:

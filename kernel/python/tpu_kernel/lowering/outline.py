@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
-from .gradients import runs_backward, stepped_name, used_up
+from .gradients import runs_backward, stepped_name
 from .hazards import code_names
-from .optimizers import detached, step
+from .optimizers import step
+from .spent import TRACED, noting
 from .views import Slices
 
 Compiler = Callable[[ast.AST, str, str], CodeType]
-_RESULT, _STEP, _DETACHED, _STEPPER = "_tpu_result", "_tpu_step", "_tpu_detached", "_tpu_stepper_"
+_RESULT, _STEP, _STEPPER = "_tpu_result", "_tpu_step", "_tpu_stepper_"
 
 
 class _Unbound:
@@ -45,6 +47,8 @@ class Outlined:
     optimizers: tuple[str, ...] = ()
     # The line of its `backward()`; 0 without one.
     backward: int = 0
+    # All lines of statements that compute gradients.
+    spending: tuple[int, ...] = ()
     call: Callable[..., Any] | None = None
     # Counted by the backend wrapper: programs captured from this function, and calls of them.
     graphs: int = 0
@@ -53,6 +57,8 @@ class Outlined:
     def run(self, namespace: dict[str, Any], steppers: list[Any] | None = None) -> Any:
         """Call it on the notebook and write back what it bound; the value of a last expression."""
         assert self.call is not None
+        torch = sys.modules.get("torch")
+        is_traced = None if torch is None else torch.compiler.is_compiling
         arguments = [namespace.get(name, getattr(builtins, name, UNBOUND)) for name in self.parameters]
         slices = Slices(arguments)
         own = self.function.__globals__
@@ -60,7 +66,7 @@ class Outlined:
             if name in namespace:
                 own[name] = namespace[name]
         try:
-            values = self.call(*arguments, step, detached, *(steppers or ()))
+            values = self.call(*arguments, step, is_traced, *(steppers or ()))
         except BaseException as error:
             self._keep_bindings(error.__traceback__, namespace, slices)
             raise
@@ -111,8 +117,7 @@ def outline(
     """The statements as a function over `namespace`. `returns`: the last one's value is wanted;
     `optimizers`: names whose plain `step()` is to go into the program; `named`: what tracebacks call it."""
     stepping = tuple(sorted({stepped_name(s) or "" for s in statements} & optimizers))
-    spent = used_up(statements) if any(runs_backward(s) for s in statements) else set()
-    body = [_step_call(s) if stepped_name(s) in stepping else s for s in statements]
+    body = [_step_call(s) if stepped_name(s) in stepping else noting(s) for s in statements]
     last = body[-1]
     place = {
         "lineno": last.lineno,
@@ -121,13 +126,7 @@ def outline(
         "end_col_offset": last.end_col_offset,
     }
 
-    def given(name: str) -> ast.expr:
-        value = ast.Name(name, ast.Load(), **place)
-        if name not in spent:
-            return value
-        return ast.Call(ast.Name(_DETACHED, ast.Load(), **place), [value], [], **place)
-
-    returned: list[ast.expr] = [given(name) for name in outputs]
+    returned: list[ast.expr] = [ast.Name(name, ast.Load(), **place) for name in outputs]
     if returns:
         assert isinstance(last, ast.Expr)
         body[-1] = ast.Assign([ast.Name(_RESULT, ast.Store(), **place)], last.value, **place)
@@ -139,7 +138,7 @@ def outline(
         posonlyargs=[],
         args=[
             ast.arg(name, **place)
-            for name in (*parameters, _STEP, _DETACHED, *(stepper_name(name) for name in stepping))
+            for name in (*parameters, _STEP, TRACED, *(stepper_name(name) for name in stepping))
         ],
         kwonlyargs=[],
         kw_defaults=[],
@@ -151,16 +150,21 @@ def outline(
     module = compiler(ast.Module([definition], []), filename, "exec")
     code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))
     code = code.replace(co_name=named, co_qualname=named)
-    lines = tuple(
-        line for statement in statements for line in range(statement.lineno, (statement.end_lineno or 0) + 1)
-    )
+    lines = _lines(statements)
     # Dynamo writes names of its own into a function's globals: those are not the notebook's, which it
     # would fill, and which `%reset` empties.
     own = {"__name__": namespace.get("__name__", "__main__"), "__builtins__": builtins}
     tools = tuple(sorted(code_names(code)[0]))
-    backward = next((s.lineno for s in statements if runs_backward(s)), 0)
+    backward = [s for s in statements if runs_backward(s)]
+    first_backward = backward[0].lineno if backward else 0
     function = FunctionType(code, own)
-    return Outlined(function, parameters, outputs, lines, returns, tools, stepping, backward)
+    return Outlined(
+        function, parameters, outputs, lines, returns, tools, stepping, first_backward, _lines(backward)
+    )
+
+
+def _lines(statements: list[ast.stmt]) -> tuple[int, ...]:
+    return tuple(n for each in statements for n in range(each.lineno, (each.end_lineno or 0) + 1))
 
 
 def stepper_name(optimizer: str) -> str:
