@@ -100,7 +100,7 @@ def functions_of(shell: Any) -> NotebookFunctions:
 def codes_of(names: Iterable[str], namespace: Mapping[str, Any]) -> list[tuple[str, CodeType]]:
     """Which code the names stand for that are functions."""
     values = [(name, namespace.get(name)) for name in names]
-    return [(name, value.__code__) for name, value in values if isinstance(value, _FUNCTIONS)]
+    return [(name, value.__code__) for name, value in values if issubclass(type(value), _FUNCTIONS)]
 
 
 def made_by(text: str) -> Hazards | None:
