@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import MethodType
 from typing import Any
 
 from IPython.core import page
@@ -151,6 +152,9 @@ class NotebookShell(ErrorShell):
 
     def _find_with_lazy_load(self, type_: str, magic_name: str) -> Any:
         """As IPython's, which never again loads a magic whose loading was interrupted: that is felt after it."""
+        found = self.magics_manager.magics[type_].get(magic_name)
+        if isinstance(found, MethodType):  # it is there
+            return found
         with interrupts.held():
             return super()._find_with_lazy_load(type_, magic_name)
 
