@@ -49,12 +49,12 @@ class Cell:
             "cell_id": request.parent.cell_id or None,
             "cell_meta": jsontext.loads(request.metadata) or {},
         }
-        self.number = shell.begin_cell(self.store_history and bool(self.code.strip()))
+        # what is on the device is followed for the main shell's cell: others run beside it
+        self._on_main = request.parent.subshell_id is None
+        self.number = shell.begin_cell(self.store_history and bool(self.code.strip()), waits=self._on_main)
         self.cell_id = request.parent.cell_id or str(self.number)
         #: What was there before a cell that may say something in vain.
         self._at_start: dict[str, bool] | None = None
-        # what is on the device is followed for the main shell's cell: others run beside it
-        self._on_main = request.parent.subshell_id is None
 
     def begin(self) -> None:
         """Say that the cell runs."""
@@ -136,15 +136,17 @@ class Cell:
     def _after(self, error: BaseException | None) -> BaseException | None:
         """Wait for the device; then the error of the cell, if any."""
         device = device_module()
-        if device is not None and self._on_main and not _kernel.stopping() and os.getpid() == PID:
-            try:
+        try:
+            if device is not None and self._on_main and not _kernel.stopping() and os.getpid() == PID:
                 device.after_cell(error, self.code)
-            except BaseException as failure:  # noqa: BLE001
-                told = self.shell.last_traceback
-                shown = self._show(failure)
-                if error is None:
-                    return shown
-                self.shell.last_traceback = told  # the reply is about the first
+            if error is None:
+                self.shell.device_is_done()
+        except BaseException as failure:  # noqa: BLE001
+            told = self.shell.last_traceback
+            shown = self._show(failure)
+            if error is None:
+                return shown
+            self.shell.last_traceback = told  # the reply is about the first
         if error is None:
             if self._at_start is not None:
                 from ..explain import silent

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
@@ -74,6 +75,8 @@ class NotebookShell(ErrorShell):
     keepkernel_on_exit: bool | None = None
     execution_count = CellNumber(1)
     _transformed = OfThread()
+    #: What is shown when the device is done with the cell; None where nobody waits for that.
+    _when_done = OfThread()
     loop_runner_map = InteractiveShell.loop_runner_map | {"asyncio": (RUNNER, True)}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -162,15 +165,31 @@ class NotebookShell(ErrorShell):
         super().init_traceback_handlers(custom_exceptions)
         self.compile.show_source_of_cells()
 
-    def begin_cell(self, counts: bool) -> int:
-        """A cell of this thread begins: its number, which no other has when it `counts`."""
+    def begin_cell(self, counts: bool, waits: bool) -> int:
+        """A cell of this thread begins: its number, which no other has when it `counts`. Whether it `waits` for
+        the device at its end."""
         self.forget_errors(outermost=True)
+        self._when_done = [] if waits else None
         return type(self).execution_count.begin(self, counts)
 
     def end_cell(self) -> None:
         """The cell of this thread is over."""
         self.ended_by = None
         type(self).execution_count.end(self)
+
+    def when_done(self, show: Callable[[], None]) -> bool:
+        """Let `show` run when the device is done with the cell, and all else of it is shown. False, and nothing
+        is kept, in what the cell's code runs as a cell of its own, and where nobody waits for the device."""
+        if self._when_done is None or self._depth != 1:
+            return False
+        self._when_done.append(show)
+        return True
+
+    def device_is_done(self) -> None:
+        """Show what waited for the device."""
+        waiting, self._when_done = self._when_done or (), None
+        for show in waiting:
+            show()
 
     def remember(self, number: int, parent: _kernel.Parent) -> None:
         """Whose output that of a stored cell is, for `%notebook`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from ..lowering import Report
 from ..lowering.backend import DynamicBackend, FullGraphBackend, is_emulated
 from ..lowering.session import running_number
 from ..lowering.texts import ProgramText, TextBackend
+from ..tpu.device import drains
 from . import measure, options
-from .running import cell_lines, explain_body, is_timed, lowering_of, run_below, run_body
+from .running import cell_lines, explain_body, is_all, is_timed, lowering_of, run_below, run_body
 
 _MAGIC = "%%tpu_compile"
 _KEPT_CARDS = 64
@@ -188,21 +190,29 @@ class CompileMagics(Magics):
         finally:
             # After any other error a card would only stand in the way of the traceback.
             lowering.last = None
-        self._show(report, began, cell)
         if isinstance(lowering.backend, TextBackend):
+            self._show(report, began, cell)
             self._show_programs(lowering.backend.programs(report), chosen.get("save-hlo"))
+            return value
+        # Where nothing comes below the card, the end of the cell is waited for: to wait twice costs twice.
+        ends = value is None and drains() and is_all(self.shell, cell)
+        if not (ends and self.shell.when_done(partial(self._show, report, began, cell, done=True))):
+            self._show(report, began, cell)
         return value
 
     def _show_programs(self, programs: list[ProgramText], folder: str | None) -> None:
         saved = save(programs, folder, f"cell-{running_number(self.shell)}", _MAGIC) if folder else ""
         show(HloCard(programs, saved))
 
-    def _show(self, report: Report, began: _Begin, cell: str, ended: bool = False) -> None:
+    def _show(
+        self, report: Report, began: _Begin, cell: str, ended: bool = False, done: bool = False
+    ) -> None:
+        """Show the card. `ended`: by `--fullgraph`; `done`: the device is."""
         # What follows the wait runs with the caches of the processor full of other things: it is kept short.
         known = self._cards.get(cell)
         if known is not None and not known.is_of(report, ended):
             known = None
-        now = measure.counters(settle=True)
+        now = measure.counters(settle=not done)
         used = now.since(began.counters) if now is not None else None
         seconds = time.perf_counter() - began.moment
         card = known.repeated(used, seconds) if known is not None else None

@@ -153,6 +153,13 @@ def _place(shell: Any, body: str) -> tuple[str, int]:
     return raw, raw.count("\n", 0, start) + 1
 
 
+def is_all(shell: Any, body: str) -> bool:
+    """Is a magic with this body all of the cell, with no other above?"""
+    history = getattr(shell.history_manager, "input_hist_raw", None) or [""]
+    raw, wanted = history[-1].strip(), body.rstrip()
+    return raw.endswith(wanted) and "\n" not in raw[: len(raw) - len(wanted)].rstrip()
+
+
 def trim_tracebacks(shell: Any) -> None:
     """Show a lowered cell's error as a plain cell's: without the frames that run the magic."""
     original = shell._get_exc_info
