@@ -206,3 +206,17 @@ def test_without_the_wait_failures_are_told_once_of_an_unknown_cell(kernelspec: 
         read = notebook.run("lost.sum().item()")
         assert read.content["ename"] == "RuntimeError"
         assert told(notebook.run("1")) == 0
+
+
+def test_a_compiled_cell_that_fails_when_the_device_comes_to_it_shows_its_error_and_no_card(
+    notebook: Notebook,
+) -> None:
+    cell = "%%tpu_compile\nbig()\nprint('went on')"
+    result = notebook.run(cell)
+    cards = [
+        shown for shown in result.displays if shown["text/plain"].startswith(("compiled", "ran eagerly"))
+    ]
+    assert (result.status, result.stdout, told(result), cards) == ("error", "went on\n", 1, [])
+    fine = notebook.run("%%tpu_compile\nkept * 2; None")
+    assert fine.status == "ok", fine.content
+    assert fine.displays[-1]["text/plain"].startswith("compiled")

@@ -71,6 +71,42 @@ def test_captured_card_and_value_of_a_timed_cell(notebook: Notebook) -> None:
         assert (result.text, len(cards(result))) == ("4", 1)
 
 
+def shown(result: Result) -> list[str]:
+    """What a person sees, in order: cards by their first word, printed lines, values."""
+    found: list[str] = []
+    for message in result.messages:
+        content = message["content"]
+        if message["msg_type"] == "stream":
+            found += content["text"].split("\n")
+        elif message["msg_type"] in ("display_data", "execute_result"):
+            found.append(content["data"]["text/plain"].split(" ·")[0])
+    return [line for line in found if line and not line.startswith("Compiling")]
+
+
+@pytest.mark.parametrize(
+    ("cell", "wanted"),
+    [
+        (f"%%tpu_compile\nprint('inside')\n{BODY}", ["inside", "compiled"]),
+        (f"%%tpu_compile\n{BODY}\nstacked.shape[0]", ["compiled", "4"]),
+        (f"%%tpu_compile\n{BODY}\nprint('inside')\nstacked.shape[0];", ["inside", "compiled"]),
+        (
+            f"get_ipython().run_cell({f'%%tpu_compile{chr(10)}{BODY}'!r})\nprint('after')\n0",
+            ["compiled", "after", "0"],
+        ),
+        (
+            f"get_ipython().run_cell({f'%%tpu_compile{chr(10)}{BODY}'!r}, store_history=True)\nprint('after')",
+            ["compiled", "after"],
+        ),
+    ],
+    ids=["printed", "value", "silent value", "nested", "nested and stored"],
+)
+def test_a_card_stands_below_what_the_cell_printed_and_above_its_value(
+    notebook: Notebook, cell: str, wanted: list[str]
+) -> None:
+    notebook.run(cell)
+    assert shown(notebook.run(cell)) == wanted
+
+
 @pytest.mark.parametrize("other", ["%%time", "%%capture caught", "%%timeit -n 1 -r 1"])
 @pytest.mark.parametrize("below", [False, True], ids=["above", "below"])
 def test_error_has_the_line_of_the_cell(notebook: Notebook, other: str, below: bool) -> None:
