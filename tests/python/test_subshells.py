@@ -342,11 +342,18 @@ def test_one_made_while_python_starts_works_and_a_stuck_one_does_not_hold_up_the
     assert time.monotonic() - start < 5
 
 
-def test_a_crash_in_a_subshell_is_told_in_its_cell(new_kernel: Callable[..., Notebook]) -> None:
+def test_a_crash_in_a_subshell_is_told_in_its_cell(
+    new_kernel: Callable[..., Notebook], tmp_path: Path
+) -> None:
     kernel = new_kernel()
     name = control(kernel, "create")["subshell_id"]
-    cell = kernel.send("import ctypes; ctypes.string_at(0)", subshell=name)
+    now = tmp_path / "now"
+    code = f"import ctypes, os, time\nwhile not os.path.exists({str(now)!r}): time.sleep(0.01)\nctypes.string_at(0)"
+    cell = kernel.send(code, subshell=name)
     behind = kernel.request("is_complete_request", {"code": "1"}, subshell=name)
+    # What was sent before this has come too.
+    kernel.ask("kernel_info_request", {})
+    now.touch()
     result = kernel.wait(cell)
     assert (result.status, result.content["ename"]) == ("error", "SIGSEGV")
     assert [c["traceback"] for c in result.contents("error")] == [result.content["traceback"]]
