@@ -97,7 +97,12 @@ class ProfileCard:
     def text(self) -> str:
         timeline = self.timeline
         head = ["profile", self._title(), blocks.duration(timeline.wall / 1e9), self._device(), self.outcome]
-        lines = textwrap.wrap(" · ".join(word for word in head if word), 80, subsequent_indent="  ")
+        lines = [head[0]]
+        for word in filter(None, head[1:]):
+            if len(lines[-1]) + len(word) + 3 <= 80:
+                lines[-1] += f" · {word}"
+            else:
+                lines.append(f"  · {word}")
         lines += blocks.columns(
             [(name, time, f"{share:>3} %", detail) for name, time, share, detail in self._sums()]
         )
