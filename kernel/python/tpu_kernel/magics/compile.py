@@ -87,7 +87,8 @@ class CompileMagics(Magics):
           has its numbers built in, so it would be compiled again each time. Slice on a line of its own
           (`part = X[:, i]`): what is done to `part` is compiled, once;
         - statements that set a `.grad`; `backward()` with arguments, or through a graph that was made
-          before a statement that stayed Python, or in another function;
+          before a statement that stayed Python, or in another function, or where a parameter has a
+          gradient hook;
         - functions that train and are generators, lambdas, `async` or call themselves, use `locals()`,
           `exec` or names like `self.__name`, are run by a library (`@torch.enable_grad()`), or have no
           source;
@@ -110,7 +111,8 @@ class CompileMagics(Magics):
         others step eagerly, and so do those with step hooks. Where the step counter is a CPU scalar
         (all of these but SGD), the optimizer is made `capturable`, PyTorch's option for a counter on
         the device. It stays so after the cell, and the card says so. A learning rate that a scheduler
-        changes becomes an argument of the program: it is compiled once more, not at each change.
+        changes becomes an argument of the program: it is compiled once more, not at each change. Where a
+        scheduler changes `momentum` or `betas` too, as `OneCycleLR` does, the step becomes eager.
 
         `--compare` runs the cell several times: eagerly once and compiled until nothing is compiled
         any more, then both in turn, up to five times each or 20 seconds. Before each run all that
