@@ -12,7 +12,7 @@ PATIENCE = 120
 
 pytestmark = pytest.mark.timeout(400)
 
-#: `o` makes ones on the device. Each of these ended the process.
+#: `o` makes ones on the device. Each of these ended the process, or computed something.
 ERRORS = {
     "o(3) @ o(4)": (
         "RuntimeError",
@@ -53,6 +53,33 @@ ERRORS = {
     ),
     "F.conv2d(o(1,3,8,8), o(4,3,3,3), stride=0)": ("RuntimeError", "non-positive stride is not supported"),
     "F.conv2d(o(1,4,8,8), o(4,2,3,3), groups=0)": ("RuntimeError", "non-positive groups is not supported"),
+    "F.conv2d(o(1,3,8,8), o(4,3,3,3), o(1))": (
+        "RuntimeError",
+        (
+            "Given weight of size [4, 3, 3, 3], expected bias to be 1-dimensional with 4 elements, "
+            "but got bias of size [1] instead"
+        ),
+    ),
+    "F.layer_norm(o(2,4), (3,))": (
+        "RuntimeError",
+        ("Given normalized_shape=[3], expected input with shape [*, 3], but got input of size[2, 4]"),
+    ),
+    "F.layer_norm(o(2,4), (4,), o(4), o(1))": (
+        "RuntimeError",
+        "Expected bias to be of same shape as normalized_shape, but got bias of shape [1] and normalized_shape = [4]",
+    ),
+    "o(3) @ o(3).long()": (
+        "RuntimeError",
+        "dot : expected both vectors to have same dtype, but found Float and Long",
+    ),
+    "torch.index_select(o(3), 0, o(1))": (
+        "RuntimeError",
+        "index_select(): Expected dtype int32 or int64 for index",
+    ),
+    "F.avg_pool1d(o(1,3,8), 2, padding=2)": (
+        "RuntimeError",
+        "pad should be at most half of effective kernel size, but got pad=2, kernel_size=2 and dilation=1",
+    ),
     "F.max_pool1d(o(1,3,8), 9)": ("RuntimeError", "max_pool1d() Invalid computed output size: 0"),
     "F.max_pool2d(o(1,3,8,8), 3, stride=0)": ("RuntimeError", "stride should not be zero"),
     "F.max_pool3d(o(1,3,2,2,2), 3)": (
@@ -159,6 +186,10 @@ def test_what_fits_still_computes_and_has_its_gradient(ready: Notebook) -> None:
         "F.avg_pool1d(kept.view(1, 4), 4).tolist()": "[[1.5]]",
         "F.pad(kept.view(1, 2, 2), (1, 1, 1, 0), mode='reflect')[0, 0].tolist()": "[3.0, 2.0, 3.0, 2.0]",
         "F.scaled_dot_product_attention(o(1, 4, 2, 4), o(1, 2, 3, 4), o(1, 2, 3, 4), enable_gqa=True).sum().item()": "32.0",
+        "a = torch.arange(24.0).view(1, 2, 1, 3, 4) / 9; b = a.tpu()\n"
+        "torch.allclose(F.scaled_dot_product_attention(b, b, b).cpu(), F.scaled_dot_product_attention(a, a, a))": "True",
+        "torch.nn.LayerNorm(2).tpu()(o(3, 2)).tolist()": "[[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]",
+        "F.conv_transpose1d(o(1, 2, 3), o(2, 1, 2), o(2), groups=2)[0, 0].tolist()": "[2.0, 3.0, 3.0, 2.0]",
         "x = o(1, 1, 4, 4).requires_grad_(); w = o(1, 1, 3, 3).requires_grad_()\n"
         "F.conv2d(x, w).sum().backward(); x.grad[0, 0, 1].tolist(), w.grad[0, 0, 0].tolist()": (
             "([2.0, 4.0, 4.0, 2.0], [4.0, 4.0, 4.0])"

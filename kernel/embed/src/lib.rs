@@ -9,6 +9,7 @@
 //! - `feed`: what the live feed asks of Python
 //! - `tpu`: the runtime session of tpu-core
 //! - `felt`: whether Python has seen an interrupt
+//! - `entries`: a look at the arguments of PyTorch's own functions
 //! - `unraisable`: an interrupt that lands where nothing can be raised
 //! - `crash`: how faulthandler and the report of a crash work together
 //! - `embedded`: the entry of the launcher, which starts Python inside this library
@@ -17,6 +18,7 @@ mod buffers;
 mod crash;
 mod debugger;
 mod embedded;
+mod entries;
 mod feed;
 mod felt;
 mod output;
@@ -42,6 +44,8 @@ mod _kernel {
     use crate::debugger::{
         cell_file, debugger_failed, debugger_started, debugging, hidden_variable,
     };
+    #[pymodule_export]
+    use crate::entries::look_before;
     #[pymodule_export]
     use crate::feed::{feed_answer, feed_comms, feed_live, feed_order, feed_storm};
     #[pymodule_export]

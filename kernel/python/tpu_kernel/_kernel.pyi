@@ -3,7 +3,7 @@
 Message parts are JSON as `bytes` in UTF-8. Nothing here waits with the GIL held.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 @final
@@ -327,3 +327,12 @@ def tpu_resume() -> int:
 
 def tpu_drain(timeout: float) -> bool:
     """Wait, GIL released and interruptible, until what was queued on the device has ended."""
+
+# -- functions of PyTorch --------------------------------------------------------
+
+def look_before(
+    function: Callable[..., Any], fits: Callable[..., bool], arm: Callable[[], Callable[[], None]]
+) -> None:
+    """From now on each call of `function`, a function or method written in C, asks `fits` with the same
+    arguments (`self` first). Where it says True the function just runs; where not, or where it fails,
+    `arm` is called before and what that returned after. ValueError for other functions."""

@@ -191,15 +191,20 @@ def _quiet_loader(module: ModuleType, execute: Callable[[], None]) -> None:
     """The loader prints four lines about what it registers; nobody asked. What it registered is guarded."""
     module.__dict__["print"] = lambda *_args, **_keywords: None
     execute()
-    from .tpu import bad_input, guards
-
-    guards.install()
-    bad_input.install()
+    _install_checks()
     if emulated():
         import torch
 
         # The flash kernel is TPU machine code. The mathematical form runs everywhere.
         torch.backends.cuda.enable_flash_sdp(False)
+
+
+def _install_checks() -> None:
+    from .tpu import bad_input, entries, guards
+
+    guards.install()
+    bad_input.install()
+    entries.install()
 
 
 def _check_before_use(module: ModuleType, execute: Callable[[], None]) -> None:

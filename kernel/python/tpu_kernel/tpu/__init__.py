@@ -8,6 +8,7 @@ reasons     why one had to be compiled, in words
 storms      a loop that compiles at every step
 guards      calls that would end the process inside TorchTPU
 bad_input   calls it cannot build a program for
+entries     where those two look only when they have to
 cell_line   the line of %tpu_watch under each cell, kept up to date
 feed        what the live feed asks between cells
 """

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch import library
+
 #: Padding that repeats the edge: cropped to nothing first, it asks for a slice of no elements.
 _PADS = [f"replication_pad{dimensions}d{end}" for dimensions in (1, 2, 3) for end in ("", "_backward")]
 
@@ -36,17 +38,28 @@ def untraced(guard: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install() -> None:
-    """Put the guards in front of TorchTPU's own kernels, which must be loaded."""
-    from torch import library
-
+    """Put in front of TorchTPU's own kernels, which must be loaded, the guard that always stands there."""
     guards = library.Library("aten", "IMPL")
     _installed.append(guards)
-    for names, guard in ((_PADS, _pad), (_LISTS, _lists)):
-        for name in names:
-            kernel = library.get_kernel(f"aten::{name}", "PrivateUse1").call_boxed
-            guards.impl(name, untraced(guard(name, kernel)), "PrivateUse1", with_keyset=True)
     for name in _FACTORS:
         guards.impl(f"{name}.Tensor", untraced(_factors(name)), "PrivateUse1")
+
+
+def guard_pads() -> library.Library:
+    """Put the guard of padding there, as long as the library returned lives; `guard_lists` too."""
+    return _guard(_PADS, _pad)
+
+
+def guard_lists() -> library.Library:
+    return _guard(_LISTS, _lists)
+
+
+def _guard(names: Sequence[str], guard: Callable[..., Any]) -> library.Library:
+    guards = library.Library("aten", "IMPL")
+    for name in names:
+        kernel = library.get_kernel(f"aten::{name}", "PrivateUse1").call_boxed
+        guards.impl(name, untraced(guard(name, kernel)), "PrivateUse1", with_keyset=True)
+    return guards
 
 
 def _pad(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
