@@ -215,3 +215,20 @@ def test_compiled_functions_check_too(ready: Notebook) -> None:
     )
     found = ast.literal_eval(ready.run(cell, patience=PATIENCE).text)
     assert found == ["TorchRuntimeError", "TorchRuntimeError", 14.0]
+
+
+def test_functions_looked_at_are_still_known_to_torch_compile(ready: Notebook) -> None:
+    """It finds them by their hash, which what CPython was told of a function is part of."""
+    cell = (
+        "def run(x, w):\n"
+        "    y = F.layer_norm(F.max_pool2d(F.conv2d(x, w, torch.zeros(4, device='tpu')), 2), (3, 3))\n"
+        "    return F.scaled_dot_product_attention(y, y.clone().copy_(y), y)\n"
+        "compiled = torch.compile(run, backend='tpu', fullgraph=True)\n"
+        "x, w = torch.arange(192.0).view(1, 3, 8, 8).sin().tpu(), torch.arange(108.0).view(4, 3, 3, 3).cos().tpu()\n"
+        "torch.allclose(compiled(x, w), run(x, w), atol=1e-5), compiled(x, w).shape"
+    )
+    assert ready.run(cell, patience=PATIENCE).text == "(True, torch.Size([1, 4, 3, 3]))"
+    assert (
+        ready.run("torch.jit.trace(run, (x, w))(x, w).shape", patience=PATIENCE).text
+        == "torch.Size([1, 4, 3, 3])"
+    )

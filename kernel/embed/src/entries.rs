@@ -1,69 +1,101 @@
 //! A look at the arguments of functions written in C, where Python calls them.
 //!
 //! PyTorch's dispatcher can be given checks in Python, but then every argument becomes an object of
-//! Python and back, which takes microseconds. Here the function's own entry is changed: what fits costs one
-//! small call of Python, and the function stays the object that torch.compile and others know it by.
+//! Python and back, which takes microseconds. Here the pointer is changed by which Python calls the function:
+//! what fits costs one small call of Python. The function stays the object that torch.compile and others know,
+//! with its hash, which its definition (`PyMethodDef`) is part of.
 
-use std::ffi::CStr;
 use std::mem::size_of;
 use std::ptr;
 use std::sync::OnceLock;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
-use pyo3::ffi::{self, PyMethodDef, PyObject};
+use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
-type Call = ffi::PyCFunctionWithKeywords;
+/// A call with `arguments` one after the other, the named ones last; `keywords` is a tuple or null.
+type Vectorcall = unsafe extern "C" fn(
+    function: *mut PyObject,
+    arguments: *const *mut PyObject,
+    count: usize,
+    keywords: *mut PyObject,
+) -> *mut PyObject;
+
+// Of the stable ABI from 3.12 on, and in 3.11 already.
+unsafe extern "C" {
+    fn PyObject_Vectorcall(
+        function: *mut PyObject,
+        arguments: *const *mut PyObject,
+        count: usize,
+        keywords: *mut PyObject,
+    ) -> *mut PyObject;
+    fn PyVectorcall_Function(function: *mut PyObject) -> Option<Vectorcall>;
+}
 
 /// A function that is looked at.
 struct Entry {
+    function: Py<PyAny>,
     call: Call,
-    /// `self` comes beside the arguments, and is looked at as the first of them.
-    method: bool,
     fits: Py<PyAny>,
     arm: Py<PyAny>,
 }
 
-/// `CPython` tells an entry nothing by which it could know its function, so each has one of its own.
-macro_rules! calls {
-    ($($number:literal)*) => { [$(called::<$number>),*] };
+/// How Python called it before.
+enum Call {
+    Vector(Vectorcall),
+    Tuple(ffi::ternaryfunc),
 }
 
-const CALLS: [Call; 48] = calls!(
-    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23
-    24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47
-);
-
-static ENTRIES: [OnceLock<Entry>; CALLS.len()] = [const { OnceLock::new() }; CALLS.len()];
+/// Found by the function, one after the other: they are few.
+static ENTRIES: [OnceLock<Entry>; 48] = [const { OnceLock::new() }; 48];
 
 #[pyfunction]
-pub fn look_before(function: &Bound<'_, PyAny>, fits: Py<PyAny>, arm: Py<PyAny>) -> PyResult<()> {
-    let unknown =
-        || PyValueError::new_err(format!("{function} is not a function of the kind known"));
-    let (definition, method) = definition(function).ok_or_else(unknown)?;
-    // SAFETY: whoever registers functions with CPython keeps their definitions for good.
-    let found = unsafe { *definition };
-    // SAFETY: as above; names are C strings.
-    let name = unsafe { CStr::from_ptr(found.ml_name) };
-    let kind = found.ml_flags & !ffi::METH_STATIC;
-    if function.getattr("__name__")?.extract::<&str>()?.as_bytes() != name.to_bytes()
-        || kind != ffi::METH_VARARGS | ffi::METH_KEYWORDS
-    {
+pub fn look_before(function: Bound<'_, PyAny>, fits: Py<PyAny>, arm: Py<PyAny>) -> PyResult<()> {
+    let unknown = || PyValueError::new_err("only functions and methods in C can be looked at");
+    let object = function.as_ptr();
+    // SAFETY: `object` is alive; the addresses of types are only compared.
+    let (builtin, method) = unsafe {
+        (
+            ffi::Py_IS_TYPE(object, &raw mut ffi::PyCFunction_Type) != 0,
+            ffi::Py_IS_TYPE(object, &raw mut ffi::PyMethodDescr_Type) != 0,
+        )
+    };
+    if !builtin && !method {
         return Err(unknown());
     }
+    // Both kinds of object have four pointers before it. CPython offers no way to it, so what is there is
+    // compared with what CPython says.
+    let at = size_of::<PyObject>() + 4 * size_of::<*mut PyObject>();
+    // SAFETY: objects of these types are that large.
+    let place = unsafe { object.byte_add(at).cast::<Option<Vectorcall>>() };
+    // SAFETY: as above; the function is alive.
+    let (there, said) = unsafe { (*place, PyVectorcall_Function(object)) };
+    if there.map(|call| call as usize) != said.map(|call| call as usize) {
+        return Err(unknown());
+    }
+    let call = if let Some(call) = there {
+        Call::Vector(call)
+    } else {
+        // SAFETY: the slot of a type that has one holds a function of this kind.
+        let slot = unsafe { ffi::PyType_GetSlot(ffi::Py_TYPE(object), ffi::Py_tp_call) };
+        if slot.is_null() {
+            return Err(unknown());
+        }
+        // SAFETY: as above.
+        Call::Tuple(unsafe { std::mem::transmute::<*mut std::ffi::c_void, ffi::ternaryfunc>(slot) })
+    };
     let mut entry = Entry {
-        // SAFETY: the flags say which kind it is.
-        call: unsafe { found.ml_meth.PyCFunctionWithKeywords },
-        method,
+        function: function.unbind(),
+        call,
         fits,
         arm,
     };
-    for (place, call) in ENTRIES.iter().zip(CALLS) {
-        match place.set(entry) {
+    for room in &ENTRIES {
+        match room.set(entry) {
             Ok(()) => {
-                // SAFETY: the interpreter is attached, so nobody reads it meanwhile, and the new entry
-                // takes what the old one took. CPython's interface has definitions as not constant.
-                unsafe { (*definition).ml_meth.PyCFunctionWithKeywords = call };
+                // SAFETY: the interpreter is attached, so nobody reads it meanwhile; kept in the entry, the
+                // function lives for good.
+                unsafe { *place = Some(looked) };
                 return Ok(());
             }
             Err(back) => entry = back,
@@ -74,100 +106,108 @@ pub fn look_before(function: &Bound<'_, PyAny>, fits: Py<PyAny>, arm: Py<PyAny>)
     ))
 }
 
-/// What `CPython` was told of a function, and whether it is a method. It offers no way to it, but where it
-/// lies has been the same in every version with the stable ABI.
-fn definition(function: &Bound<'_, PyAny>) -> Option<(*mut PyMethodDef, bool)> {
-    let object = function.as_ptr();
-    // SAFETY: `object` is alive; the address of a type is only compared.
-    let (builtin, method) = unsafe {
-        (
-            ffi::Py_IS_TYPE(object, &raw mut ffi::PyCFunction_Type) != 0,
-            ffi::Py_IS_TYPE(object, &raw mut ffi::PyMethodDescr_Type) != 0,
-        )
-    };
-    // `PyCFunctionObject` has it first, `PyMethodDescrObject` after its type, name and qualified name.
-    let before = match (builtin, method) {
-        (true, _) => 0,
-        (_, true) => 3,
-        _ => return None,
-    };
-    let at = size_of::<PyObject>() + before * size_of::<*mut PyObject>();
-    // SAFETY: an object of this type is that large, and has the pointer there.
-    let definition = unsafe { *object.byte_add(at).cast::<*mut PyMethodDef>() };
-    (!definition.is_null()).then_some((definition, method))
-}
-
-unsafe extern "C" fn called<const AT: usize>(
-    this: *mut PyObject,
-    arguments: *mut PyObject,
-    named: *mut PyObject,
+unsafe extern "C" fn looked(
+    function: *mut PyObject,
+    arguments: *const *mut PyObject,
+    count: usize,
+    keywords: *mut PyObject,
 ) -> *mut PyObject {
-    let Some(entry) = ENTRIES[AT].get() else {
-        return ptr::null_mut(); // never: an entry is written before it is called
+    let entry = ENTRIES
+        .iter()
+        .map_while(OnceLock::get)
+        .find(|entry| entry.function.as_ptr() == function);
+    let Some(entry) = entry else {
+        return ptr::null_mut(); // never: the entry is there before the function leads here
     };
-    // SAFETY: CPython calls with the interpreter attached and objects that live as long as the call.
+    // SAFETY: Python calls attached, with objects that live as long as the call.
     unsafe {
-        match fits(entry, this, arguments, named) {
-            Some(true) => (entry.call)(this, arguments, named),
-            Some(false) => armed(entry, this, arguments, named),
-            None => ptr::null_mut(),
-        }
-    }
-}
-
-/// Whether the arguments fit for sure; None with an error that is not theirs (an interrupt).
-///
-/// # Safety
-///
-/// As for any call from `CPython`: attached, and with live objects.
-unsafe fn fits(
-    entry: &Entry,
-    this: *mut PyObject,
-    arguments: *mut PyObject,
-    named: *mut PyObject,
-) -> Option<bool> {
-    // SAFETY: as the caller promises; what is made here is given back here.
-    unsafe {
-        let verdict = if entry.method {
-            let all = with_first(this, arguments)?;
-            let verdict = ffi::PyObject_Call(entry.fits.as_ptr(), all, named);
-            ffi::Py_DECREF(all);
-            verdict
-        } else {
-            ffi::PyObject_Call(entry.fits.as_ptr(), arguments, named)
-        };
+        let verdict = PyObject_Vectorcall(entry.fits.as_ptr(), arguments, count, keywords);
         if verdict.is_null() {
-            // Arguments that cannot even be looked at: the function has words of its own for them.
+            // Arguments that cannot even be looked at: the function has words of its own for them. But an
+            // interrupt is none of it.
             if ffi::PyErr_ExceptionMatches(ffi::PyExc_Exception) == 0 {
-                return None;
+                return ptr::null_mut();
             }
             ffi::PyErr_Clear();
-            return Some(false);
+        } else {
+            ffi::Py_DECREF(verdict);
         }
-        ffi::Py_DECREF(verdict);
-        Some(verdict == ffi::Py_True())
+        if verdict == ffi::Py_True() {
+            call(entry, arguments, count, keywords)
+        } else {
+            armed(entry, arguments, count, keywords)
+        }
     }
 }
 
+/// The call as it would have been.
+///
 /// # Safety
 ///
-/// As for any call from `CPython`: attached, and with live objects.
-unsafe fn with_first(this: *mut PyObject, arguments: *mut PyObject) -> Option<*mut PyObject> {
-    // SAFETY: as the caller promises; `all` is new, and each item given to it is owned.
+/// Attached, with live arguments.
+unsafe fn call(
+    entry: &Entry,
+    arguments: *const *mut PyObject,
+    count: usize,
+    keywords: *mut PyObject,
+) -> *mut PyObject {
+    let function = entry.function.as_ptr();
+    // SAFETY: as the caller promises; what is made here is given back here.
     unsafe {
-        let count = ffi::PyTuple_Size(arguments);
-        let all = ffi::PyTuple_New(count + 1);
-        if all.is_null() {
-            return None;
+        let tuple_call = match entry.call {
+            Call::Vector(call) => return call(function, arguments, count, keywords),
+            Call::Tuple(call) => call,
+        };
+        // The highest bit says that the place before the first may be written.
+        let count = count & (usize::MAX >> 1);
+        let tuple = ffi::PyTuple_New(count as isize);
+        if tuple.is_null() {
+            return tuple;
         }
-        ffi::Py_INCREF(this);
-        ffi::PyTuple_SetItem(all, 0, this);
         for index in 0..count {
-            let item = ffi::PyTuple_GetItem(arguments, index);
+            let item = *arguments.add(index);
             ffi::Py_INCREF(item);
-            ffi::PyTuple_SetItem(all, index + 1, item);
+            ffi::PyTuple_SetItem(tuple, index as isize, item);
         }
-        Some(all)
+        let result = match named(arguments.add(count), keywords) {
+            Ok(named) => {
+                let result = tuple_call(function, tuple, named);
+                ffi::Py_XDECREF(named);
+                result
+            }
+            Err(()) => ptr::null_mut(),
+        };
+        ffi::Py_DECREF(tuple);
+        result
+    }
+}
+
+/// A dictionary of named arguments, null for none.
+///
+/// # Safety
+///
+/// Attached, with as many live arguments as keywords.
+unsafe fn named(
+    arguments: *const *mut PyObject,
+    keywords: *mut PyObject,
+) -> Result<*mut PyObject, ()> {
+    // SAFETY: as the caller promises.
+    unsafe {
+        if keywords.is_null() || ffi::PyTuple_Size(keywords) == 0 {
+            return Ok(ptr::null_mut());
+        }
+        let named = ffi::PyDict_New();
+        if named.is_null() {
+            return Err(());
+        }
+        for index in 0..ffi::PyTuple_Size(keywords) {
+            let name = ffi::PyTuple_GetItem(keywords, index);
+            if ffi::PyDict_SetItem(named, name, *arguments.add(index as usize)) != 0 {
+                ffi::Py_DECREF(named);
+                return Err(());
+            }
+        }
+        Ok(named)
     }
 }
 
@@ -175,12 +215,12 @@ unsafe fn with_first(this: *mut PyObject, arguments: *mut PyObject) -> Option<*m
 ///
 /// # Safety
 ///
-/// As for any call from `CPython`: attached, and with live objects.
+/// Attached, with live arguments.
 unsafe fn armed(
     entry: &Entry,
-    this: *mut PyObject,
-    arguments: *mut PyObject,
-    named: *mut PyObject,
+    arguments: *const *mut PyObject,
+    count: usize,
+    keywords: *mut PyObject,
 ) -> *mut PyObject {
     // SAFETY: as the caller promises.
     let py = unsafe { Python::assume_attached() };
@@ -192,7 +232,7 @@ unsafe fn armed(
         }
     };
     // SAFETY: as the caller promises.
-    let result = unsafe { (entry.call)(this, arguments, named) };
+    let result = unsafe { call(entry, arguments, count, keywords) };
     let failure = PyErr::take(py);
     let disarmed = disarm.call0();
     if let Some(failure) = failure {

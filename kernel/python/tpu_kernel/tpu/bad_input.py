@@ -236,7 +236,7 @@ def _ctc(
     ) or (targets.dim() > 1 and targets.shape[0] != batch or targets.dim() > 2)
 
 
-def take(tensor: Any, index: Any) -> bool:
+def _take(tensor: Any, index: Any) -> bool:
     return not tensor.numel() and index.numel() > 0
 
 
@@ -244,7 +244,7 @@ def _select(tensor: Any, _dimension: int, index: Any) -> bool:
     return 0 in tensor.shape or not index.numel() or index.is_floating_point()
 
 
-def roll(tensor: Any, _shifts: Any, dimensions: Sequence[int] = ()) -> bool:
+def _roll(tensor: Any, _shifts: Any, dimensions: Sequence[int] = ()) -> bool:
     rank = tensor.dim()
     return any(not -rank <= dimension < rank for dimension in dimensions)
 
@@ -278,15 +278,16 @@ _CHECKS: dict[str, Check] = {
     "_ctc_loss": _ctc,
     "_ctc_loss.Tensor": _ctc,
     "ctc_loss.Tensor": _ctc,
-    "take": take,
+    "take": _take,
     "index_select": _select,
-    "roll": roll,
+    "roll": _roll,
     "linalg_solve_triangular": _triangular,
     "_embedding_bag": bag,
     "_embedding_bag_forward_only": bag,
 }
 
-#: Those that PyTorch reaches by itself: the others are looked at where Python calls them (`entries`).
+#: Those that PyTorch reaches by itself, and methods, which can be called in two ways. The others are looked
+#: at where Python calls them (`entries`).
 _ALWAYS = (
     "dot",
     "vdot",
@@ -296,4 +297,6 @@ _ALWAYS = (
     "ctc_loss.Tensor",
     "index_select",
     "linalg_solve_triangular",
+    "roll",
+    "take",
 )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._C import _disabled_torch_dispatch_impl
+from torch._C import _disabled_torch_dispatch_impl, _get_tracing_state
 from torch.library import Library
 
 from .._kernel import look_before
@@ -98,12 +98,14 @@ def _tuple(value: Any, dimensions: int) -> Sequence[int]:
 
 
 def _traced(tensor: Any) -> bool:
-    """Whether it only stands for a tensor: to compare its sizes would bind torch.compile to them."""
-    return tensor.__class__.__torch_dispatch__ is not _disabled_torch_dispatch_impl
+    """Whether it only stands for a tensor: to compare its sizes would bind what is compiled to them."""
+    return tensor.__class__.__torch_dispatch__ is not _disabled_torch_dispatch_impl or (
+        _get_tracing_state() is not None
+    )
 
 
-def _copy(target: Any, src: Any, *_: Any, **_named: Any) -> bool:
-    return _traced(target) or target.shape == src.shape or not bad_input.copy(target, src)
+def _copy(target: Any, other: Any, *_: Any, **_named: Any) -> bool:
+    return _traced(target) or target.shape == other.shape or not bad_input.copy(target, other)
 
 
 def _convolution(
@@ -209,14 +211,6 @@ def _bag(weight: Any, indices: Any, *_: Any, **_named: Any) -> bool:
     return _traced(weight) or not bad_input.bag(weight, indices)
 
 
-def _take(input: Any, index: Any) -> bool:
-    return _traced(input) or not bad_input.take(input, index)
-
-
-def _roll(input: Any, shifts: Any, dims: Any = ()) -> bool:
-    return dims == () or not bad_input.roll(input, shifts, _tuple(dims, 1))
-
-
 def _pad(input: Any, pad: Sequence[int], mode: str = "constant", *_: Any, **_named: Any) -> bool:
     if mode not in ("reflect", "replicate") or _traced(input):
         return True
@@ -240,6 +234,7 @@ _POOLS = [_pool(dimensions) for dimensions in (1, 2, 3)]
 
 #: Operators -> functions of PyTorch through which Python reaches them.
 _ENTRIES: list[tuple[Checks, dict[str, Fits]]] = [
+    # Called as `getattr(tensor, "copy_")(other)` it is not looked at; the error then comes when it is computed.
     (_checks("copy_"), {"Tensor.copy_": _copy}),
     (
         _checks("convolution"),
@@ -279,8 +274,6 @@ _ENTRIES: list[tuple[Checks, dict[str, Fits]]] = [
         _checks("_embedding_bag", "_embedding_bag_forward_only"),
         dict.fromkeys(("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"), _bag),
     ),
-    (_checks("take"), {"take": _take, "Tensor.take": _take}),
-    (_checks("roll"), {"roll": _roll, "Tensor.roll": _roll}),
     (_pads, {"_C._nn.pad": _pad}),
     (
         lambda: [guards.guard_lists()],
