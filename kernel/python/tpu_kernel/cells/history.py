@@ -246,6 +246,8 @@ class BatchedHistoryManager(HistoryManager):
                 super().end_session()
             return
         now = datetime.datetime.now(datetime.UTC).isoformat(" ")
+        if not self._ready():  # a kernel that has just begun gets its number when the file is open
+            return
         if self.session_number:
             self._ends.append((now, len(self.input_hist_parsed) - 1, self.session_number))
         self.writeout_cache()
