@@ -49,9 +49,10 @@ def test_it_follows_a_cell_that_holds_the_gil_and_leaves_a_picture(kernel: Noteb
     assert all(set(each) == {"text/plain", "text/html"} for each in shown[:-1])
     last = shown[-1]
     assert set(last) == {"text/plain", "text/html", "image/png"}
-    words, hbm, busy = last["text/plain"].split("\n")
-    assert words.startswith("TPU v5e (emulated) · ")
-    assert " executions" in words and "now:" not in words
+    words, did, hbm, busy = last["text/plain"].split("\n")
+    assert words.startswith("TPU v5e (emulated) · ") and max(len(words), len(did)) <= 80
+    assert " executions" in did and "now:" not in did
+    assert all(len(each["text/html"].encode()) <= 6144 for each in shown)
     assert (hbm[:7], hbm[67:75], busy[:7], len(busy)) == ("  HBM  ", "  up to ", "  busy ", 67)
     # how many of the 4 MiB in between there are at once is TorchTPU's, which runs ahead of the device
     assert 260 <= int(hbm[75:].removesuffix(" MiB")) <= 260 + 2 * 20 * 4

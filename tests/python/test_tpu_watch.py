@@ -47,8 +47,11 @@ def line(result: Result) -> str:
     bundle = shown[-1]["content"]["data"]
     html = bundle["text/html"]
     assert len(html) <= 600 and "<script" not in html and "<style" not in html
-    assert re.sub(r"<[^>]*>", "", html) == bundle["text/plain"]
-    return bundle["text/plain"]
+    text = bundle["text/plain"]
+    assert max(map(len, text.split("\n"))) <= 80
+    in_one = text.replace("\n  ", " · ")
+    assert re.sub(r"<[^>]*>", "", html) == in_one
+    return in_one
 
 
 def test_a_cell_without_device_work_has_its_time_only(notebook: Notebook) -> None:

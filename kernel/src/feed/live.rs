@@ -106,20 +106,21 @@ impl Live {
         let words = self.words(now, last);
         let (hbm, busy) = chart::columns(&self.points, COLUMNS);
         let text = format!(
-            "{words}\n  HBM  {}  up to {}\n  busy {}",
+            "{}\n  HBM  {}  up to {}\n  busy {}",
+            words.replace('\n', "\n  "),
             chart::blocks(&hbm),
             size(chart::most(&self.points)),
             chart::blocks(&busy)
         );
         let html = format!(
             "<div style=\"font:13px/1.45 var(--jp-ui-font-family,system-ui,sans-serif);max-width:700px\"><div>{}</div>{}{}</div>",
-            escaped(&words),
+            escaped(&words.replace('\n', " · ")),
             strip(
                 &format!("HBM, up to {}", size(chart::most(&self.points))),
                 &hbm,
-                "var(--jp-brand-color1,#1976d2)"
+                "#27c"
             ),
-            strip("busy", &busy, "var(--jp-warn-color1,#e65100)"),
+            strip("busy", &busy, "#e50"),
         );
         let mut data = json!({"text/plain": text, "text/html": html});
         if last && let Ok(png) = chart::picture(&self.points) {
@@ -144,7 +145,7 @@ impl Live {
         })
     }
 
-    /// Everything in one line.
+    /// The device now, and in a second line what it did since.
     fn words(&self, now: &Numbers, last: bool) -> String {
         let Some(device) = &now.device else {
             return "no device is in use yet".to_owned();
@@ -158,29 +159,30 @@ impl Live {
             0.0
         };
         let kind = if device.emulated { " (emulated)" } else { "" };
-        let mut words = format!(
+        let words = format!(
             "{}{kind} · {span:.1} s · HBM {} of {}, peak {} · busy {percent:.0} %",
             device.name,
             size(c.hbm_used),
             size(c.hbm_limit),
             size(c.hbm_peak),
         );
+        let mut did = Vec::new();
         let since = |now: u64, then: u64| now.saturating_sub(then);
         let compiles = since(c.compiles, first.compiles);
         if compiles > 0 {
             let seconds = since(c.compile_ns, first.compile_ns) as f64 / 1e9;
-            let _ = write!(words, " · {compiles} compiled in {seconds:.1} s");
+            did.push(format!("{compiles} compiled in {seconds:.1} s"));
         }
         let executions = since(c.executions, first.executions);
-        let _ = write!(words, " · {executions} executions");
+        did.push(format!("{executions} executions"));
         if !last && let Some(work) = now.now.first() {
             let seconds = work["elapsed_ns"].as_f64().unwrap_or(0.0) / 1e9;
             let kind = work["kind"].as_str().unwrap_or("");
             let name = work["name"].as_str().unwrap_or("");
             let gap = if name.is_empty() { "" } else { " " };
-            let _ = write!(words, " · now: {kind}{gap}{name} {seconds:.1} s");
+            did.push(format!("now: {kind}{gap}{name} {seconds:.1} s"));
         }
-        words
+        format!("{words}\n{}", did.join(" · "))
     }
 }
 
@@ -201,7 +203,8 @@ fn escaped(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-/// One line of the chart: columns without a script, in the colours of the theme.
+/// One line of the chart: columns without a script. They are many, and kept in the notebook: a colour of a few
+/// letters, which is seen on light and on dark.
 fn strip(name: &str, columns: &[f64], colour: &str) -> String {
     let mut bars = String::new();
     for share in columns {
@@ -209,12 +212,12 @@ fn strip(name: &str, columns: &[f64], colour: &str) -> String {
         // Writing to a string does not fail.
         let _ = write!(
             bars,
-            "<i style=\"flex:1;height:{height:.0}%;background:{colour}\"></i>"
+            "<i style=\"height:{height:.0}%;background:{colour}\"></i>"
         );
     }
     let last = columns.last().copied().unwrap_or(0.0) * 100.0;
     format!(
-        "<div style=\"display:flex;align-items:flex-end;gap:1px;height:36px;margin-top:6px;border-bottom:1px solid rgba(128,128,128,.4)\" role=\"img\" aria-label=\"{name} over time, now {last:.0} % of the height\"><small style=\"width:90px\">{name}</small>{bars}</div>"
+        "<div style=\"display:flex;align-items:flex-end;height:36px;margin-top:6px;border-bottom:1px solid rgba(128,128,128,.4)\" role=\"img\" aria-label=\"{name} over time, now {last:.0} % of the height\"><small style=\"width:90px\">{name}</small><div style=\"flex:1;height:100%;display:grid;grid-auto-flow:column;grid-auto-columns:1fr;gap:1px;align-items:end\">{bars}</div></div>"
     )
 }
 
@@ -254,15 +257,16 @@ mod tests {
         let text = left["data"]["text/plain"].as_str().unwrap();
         assert!(text.contains("HBM 8.0 GiB of 16.0 GiB"), "{text}");
         assert!(
-            text.contains("· 1 compiled in 0.0 s · 3 executions\n"),
+            text.contains("\n  1 compiled in 0.0 s · 3 executions\n"),
             "{text}"
         );
         assert!(
-            text.lines().nth(1).unwrap().ends_with("█  up to 8.0 GiB"),
+            text.lines().nth(2).unwrap().ends_with("█  up to 8.0 GiB"),
             "{text}"
         );
         let html = left["data"]["text/html"].as_str().unwrap();
         assert!(html.contains("TPU &lt;v5e&gt; (emulated)"), "{html}");
+        assert!(html.len() <= 6144, "{}", html.len());
         let png = BASE64
             .decode(left["data"]["image/png"].as_str().unwrap().as_bytes())
             .unwrap();

@@ -293,6 +293,18 @@ def wrapped(sentences: Iterable[str], width: int = 80, indent: str = "  ") -> li
     ]
 
 
+def joined(parts: Iterable[str], width: int = 80) -> str:
+    """Facts in one line of a terminal, or in as many as they need."""
+    lines = [""]
+    for part in parts:
+        longer = f"{lines[-1]} · {part}" if lines[-1] else part
+        if len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(f"  {part}")
+    return "\n".join(lines)
+
+
 def size(count: int) -> str:
     """Bytes for people, in three digits or four."""
     value, unit = float(count), "B"

@@ -22,7 +22,7 @@ class WatchLine:
         return blocks.line(self.parts())
 
     def text(self) -> str:
-        return " · ".join(self.parts())
+        return blocks.joined(self.parts())
 
     def parts(self) -> list[str]:
         """The time, and of the rest what there is to say."""

@@ -37,6 +37,10 @@ class _Fallbacks(logging.Filter):
 
     _entered = 0
 
+    def forget(self) -> None:
+        """Nothing is running: what an interrupt left behind is over."""
+        self._entered = 0
+
     def __enter__(self) -> None:
         self._entered += 1
         for logger in _loggers_of_torch():
@@ -107,7 +111,10 @@ class TorchBackend:
         if cell.values.torch is None and torch_module() is not None:
             cell.values = self.values()
             cell.classifier = self.classifier(cell.values, cell.namespace)
-        global _suppressed
+        global _suppressed, running, _cell
+        if _cell is not None or running is not None:  # an interrupt came between two lines of `call`
+            running = _cell = None
+        quiet_fallbacks.forget()
         books.forget_without(cell.namespace)
         before = books.mark()
         books.forget()
