@@ -114,7 +114,7 @@ def test_a_cell_that_runs_on_is_followed_at_most_twice_a_second(with_x: Notebook
     for message in running:
         text = message["content"]["data"]["text/plain"]
         assert re.match(
-            r"running for \d+ s · device busy .* · launched \d+ \(\d+ in memory\) · HBM ", text
+            r"running for \d+ s · device busy .* · launched \d+ \(\d+ in memory\)\n  HBM ", text
         ), text
     for earlier, later in pairwise(running):
         assert (later["header"]["date"] - earlier["header"]["date"]).total_seconds() >= 0.5

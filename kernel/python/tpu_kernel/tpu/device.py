@@ -91,8 +91,7 @@ def _kernel() -> ModuleType | None:
 
 def used() -> bool:
     """Whether this process has a device: TorchTPU is loaded and has made its client."""
-    kernel = _kernel()
-    return kernel is not None and kernel.tpu_used()
+    return (kernel := _kernel()) is not None and kernel.tpu_used()
 
 
 def snapshot() -> dict[str, Any] | None:
