@@ -57,8 +57,11 @@ def install() -> None:
             if name.startswith("ops."):
                 packet = operator.attrgetter(name)(torch)
                 packet._op = _looked(packet._op, fits, armed)
-            else:
+                continue
+            try:
                 look_before(operator.attrgetter(name)(torch), fits, armed.arm)
+            except (AttributeError, ValueError):  # another PyTorch or Python
+                armed.arm()  # for good
 
 
 def _looked(call: Callable[..., Any], fits: Fits, armed: _Armed) -> Callable[..., Any]:
