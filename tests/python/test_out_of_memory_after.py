@@ -126,7 +126,8 @@ def test_a_model_that_is_lost_has_to_be_made_again_and_debug_mode_keeps_it(noteb
     assert failed.content["ename"] == "RuntimeError"
     assert hint(failed)[1] == "Without a value since then: `net` (4 tensors). Compute them again first."
     run(notebook, TRAIN)
-    assert 0 < float(run(notebook, "train(1000)").text or "") < 10
+    # few rows: how far TorchTPU runs ahead of the device, and holds memory for it, depends on the machine
+    assert 0 < float(run(notebook, "train(100)").text or "") < 10
 
 
 def test_a_list_that_keeps_the_graphs_of_a_loop_is_one_row(notebook: Notebook) -> None:

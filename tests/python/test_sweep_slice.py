@@ -55,5 +55,5 @@ def test_wrong_arguments_end_no_process() -> None:
         timeout=380,
         check=False,
     )
-    assert done.stdout == "57 wrong calls, 51 an error, 6 a value, 0 aborted or hung\n"
+    assert done.stdout == "57 wrong calls, 55 an error, 2 a value, 0 aborted or hung\n"
     assert done.returncode == 0

@@ -69,7 +69,7 @@ def test_a_cell_that_builds_a_model_twice_says_that_the_old_one_is_alive(noteboo
     held = notebook.run("new = nn.Linear(3 * 1024, 3 * 1024, bias=False).to('tpu')")
     assert held.content["ename"] == "OutOfMemoryError"
     assert "\nHeld by `model` 36.00 MiB" in held.content["evalue"]
-    assert "\nWould free 36.00 MiB: `del model`. Then it fits." in held.content["evalue"]
+    assert "\nWould free 36.00 MiB: `del model`. Then there is room for this" in held.content["evalue"]
     notebook.run("del model")
 
 

@@ -116,6 +116,6 @@ class ShortageCard:
         return [shortened(note, 400) for note in notes + self.diagnosis.losses()]
 
     def _freed_words(self) -> str:
-        if self.diagnosis.models:
+        if self.diagnosis.models and not self.diagnosis.anew:
             return self.diagnosis.freed_words()
         return "variables the cell has assigned again, or what its functions held. `del` them before they are assigned."

@@ -230,6 +230,13 @@ def assigned_in(name: str, cell: Cell | None, line: int) -> str:
     return ""
 
 
+def overwritten(names: list[str], cell: Cell | None) -> bool:
+    """Has a cell given one of these a new value in place of one that an earlier cell gave it?"""
+    if cell is None:
+        return False
+    return any(name in _assigned(cell) and assigned_in(name, cell, 0) for name in names)
+
+
 def assigned_again(cell: Cell | None, line: int) -> set[str]:
     """Names a cell gives a new value in this line or after it. None of a line of several statements: which of
     them had run nobody knows."""

@@ -60,6 +60,8 @@ class Diagnosis:
     #: Names of what was lost by it, and of models and what trains them among it.
     lost: list[str] = field(default_factory=list)
     models: list[str] = field(default_factory=list)
+    #: One of these stands where an old one stood until then.
+    anew: bool = False
     #: The cell that assigned a name last, by name.
     assigned: dict[str, str] = field(default_factory=dict)
     #: The card was shown.
@@ -77,7 +79,7 @@ class Diagnosis:
 
     def freed_words(self) -> str:
         """What it was that was in use and is free by now, and what follows."""
-        if self.models:
+        if self.models and not self.anew:
             return "what was computed on the way, and what was lost."
         return (
             "what variables held that the cell has assigned again, or what its functions held. Run the cell again; "
@@ -90,7 +92,7 @@ class Diagnosis:
         from ..cards.memory import delete
 
         cures = []
-        there = self.free + self.old_bytes + self.kept
+        there = self.free + self.old_bytes + self.kept + (self.freed if self.anew else 0)
         fits = there + self.spare_bytes >= self.wanted > 0
         missing = self.wanted - there - self.spare_bytes
         enough = (
@@ -132,7 +134,7 @@ class Diagnosis:
                 if self.certain
                 else f"{what} not fit. At most about {self.fitting:,} can, fewer where more follows in the same step."
             )
-        elif not fits or not (self.spare or self.old or self.kept):
+        elif not fits or not (self.spare or self.old or self.kept or self.anew):
             cures.append("Compute on smaller tensors, such as a smaller batch.")
         return cures
 
@@ -285,6 +287,7 @@ def diagnose(said: str, error: BaseException | None = None) -> Diagnosis | None:
     made.models = sorted(
         name for name, value in names.items() if is_model(value) and (name in roots or _trains(value, gone))
     )
+    made.anew = demand.overwritten(made.models, cell)
     told = {*(group.root for group in groups), *made.models}
     made.assigned = {root: demand.assigned_in(root, cell, place.number) for root in told}
     again = demand.assigned_again(cell, place.number) if place.number else set()
