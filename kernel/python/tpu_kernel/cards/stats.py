@@ -97,6 +97,8 @@ class StatsCard:
         ]
 
 
+#: Of the text, and what its last column has at least of that where it is long.
+_WIDTH, _LEAST = 80, 20
 _MOST_COSTLY = 3
 _MOST_AGAIN = 5
 _HEAD = ("where", "program", "compiled in", "memory", "runs")
@@ -106,6 +108,14 @@ _HEAD_AGAIN = ("where", "program", "compiled again because")
 def _plain(rows: list[tuple[str, ...]]) -> list[str]:
     plain = [tuple(cell.replace("`", "") for cell in row) for row in rows]
     lines = blocks.columns(plain, "    ")
+    longest = max(len(row[-1]) for row in plain)
+    more = lines[0].rindex(plain[0][-1]) + min(_LEAST, longest) - _WIDTH
+    if more > 0:  # names of programs may be shorter
+        most = max(8, max(len(row[1]) for row in plain) - more)
+        plain = [
+            (row[0], row[1] if len(row[1]) <= most else row[1][: most - 1] + "…", *row[2:]) for row in plain
+        ]
+        lines = blocks.columns(plain, "    ")
     # the last column is the one that may be long
     start = lines[0].rindex(plain[0][-1])
     return [part for line in lines for part in _broken(line, start)]
@@ -113,7 +123,7 @@ def _plain(rows: list[tuple[str, ...]]) -> list[str]:
 
 def _broken(line: str, start: int) -> list[str]:
     """A line in parts of at most 80 characters, the further ones below its last column."""
-    said = textwrap.wrap(line[start:], max(20, 80 - start), break_on_hyphens=False)
+    said = textwrap.wrap(line[start:], max(_LEAST, _WIDTH - start), break_on_hyphens=False)
     return [line[:start] + said[0], *(" " * start + more for more in said[1:])] if said else [line]
 
 
