@@ -30,7 +30,7 @@ def encoder(layers):
     return nn.TransformerEncoder(layer, layers).to("tpu").requires_grad_(False).eval()
 
 model, large_model = encoder(2), encoder(10)
-x, large = torch.randn(2, 16, 256).to("tpu"), torch.randn(4, 64, 256).to("tpu")
+x, large, larger = (torch.randn(*sizes, 256).to("tpu") for sizes in ((2, 16), (4, 64), (8, 64)))
 
 @torch.compile
 def by_hand(x):
@@ -47,6 +47,11 @@ CELLS = {
     "a short step": ("result = by_hand(x)", "result = model(x).square().mean()", 1),
     "ten of them in a loop, each": (f"{LOOP}result = by_hand(x)", f"{LOOP}result = model(x).square().mean()", 10),
     "a step of ten layers": ("result = large_by_hand(large)", "result = large_model(large).square().mean()", 1),
+    "the same with twice the rows": (
+        "result = large_by_hand(larger)",
+        "result = large_model(larger).square().mean()",
+        1,
+    ),
 }
 #: Turns that are not counted: compiling, and what is cold.
 FIRST_TURNS = 5
